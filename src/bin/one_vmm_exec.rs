@@ -1,0 +1,7 @@
+//! `one_vmm_exec`: the VMM driver; also one_vmm_ssh and one_vmm_sh.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kvmad::vmm::main()
+}

@@ -1,0 +1,6 @@
+//! The line protocol with `oned`: requests, replies, log lines, tickets, queue, cancel. Knows nothing of SSH,
+//! hosts or XML: its queue orders by the [`Keys`] that the driver supplies.
+
+pub mod actions;
+
+pub use actions::{Actions, Answer, Context, Keys, Overtake, Prepared, Request, Severity};

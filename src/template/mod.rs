@@ -1,0 +1,3 @@
+//! OpenNebula templates: their text form and the XML documents they become.
+
+pub mod xml;
