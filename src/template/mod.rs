@@ -1,3 +1,6 @@
 //! OpenNebula templates: their text form and the XML documents they become.
 
+pub mod value;
 pub mod xml;
+
+pub use value::{Attribute, Level, Member, Origin, Template, Value};
