@@ -1,5 +1,6 @@
 //! OpenNebula templates: their text form and the XML documents they become.
 
+pub mod document;
 pub mod value;
 pub mod xml;
 
