@@ -48,7 +48,9 @@ impl Parser<'_> {
     /// A quoted value that goes over lines of which one looks like an attribute: the quote was meant to close
     /// before it. `end` is behind the closing quote.
     fn in_quotes(&self, raw: &str, end: usize, line: usize) -> Option<NoticeKind> {
-        let swallowed = raw.split('\n').enumerate().skip(1).find(|(_, text)| looks_like_attribute(text));
+        let last = raw.matches('\n').count();
+        let suspicious = |(n, text): &(usize, &str)| looks_like_attribute(text, *n == last);
+        let swallowed = raw.split('\n').enumerate().skip(1).find(suspicious);
         if let Some((number, _)) = swallowed {
             return Some(NoticeKind::Swallowed(line + number));
         }
@@ -91,13 +93,16 @@ fn bare(raw: &str) -> Option<NoticeKind> {
     raw.starts_with('\'').then_some(NoticeKind::SingleQuotes)
 }
 
-/// `NAME = "…`, `NAME = [` at the start of a line: a name in capitals, `=`, and a quote or bracket.
-fn looks_like_attribute(line: &str) -> bool {
+/// `NAME = "…`, `NAME = [` at the start of a line: a name in capitals, `=`, and a quote or bracket. The quote
+/// that closes the value is not part of it, so in the last line nothing may follow the `=`.
+fn looks_like_attribute(line: &str, last: bool) -> bool {
     let line = line.trim_start();
     let name = line.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')).unwrap_or(0);
     if name < 2 {
         return false;
     }
     let rest = line[name..].trim_start();
-    rest.strip_prefix('=').is_some_and(|value| value.trim_start().starts_with(['"', '[']))
+    rest.strip_prefix('=').map(str::trim_start).is_some_and(|value| {
+        value.starts_with(['"', '[']) || (last && value.is_empty())
+    })
 }
