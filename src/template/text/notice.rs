@@ -108,7 +108,9 @@ impl NoticeKind {
                 "the lines end in CR LF: values without blanks then keep their quotes and the CR".to_owned()
             }
             Self::CutAtNul => "the value ends at a NUL byte; the rest of it is lost".to_owned(),
-            Self::NotUtf8 => "the value holds bytes that are not UTF-8; libvirt refuses such a domain".to_owned(),
+            Self::NotUtf8 => {
+                "the value holds bytes that are not UTF-8; libvirt refuses such a domain".to_owned()
+            }
             Self::Renamed(name) => format!("the name is not allowed and becomes {name}"),
             Self::ReplacesLine(line) => {
                 format!("this replaces the attribute of the same name in line {line}; nothing is merged")
@@ -125,7 +127,9 @@ impl NoticeKind {
         match self {
             Self::Dropped(_) => "remove it",
             Self::HashInValue => "write the value in quotes, or `\"\"` for an empty one",
-            Self::QuotesKept => "put a blank, a comma or a new line behind the closing quote; quote quotes as \\\"",
+            Self::QuotesKept => {
+                "put a blank, a comma or a new line behind the closing quote; quote quotes as \\\""
+            }
             Self::QuoteNotClosed => "close it with \"",
             Self::SingleQuotes => "use double quotes",
             Self::Swallowed(_) => {

@@ -104,7 +104,8 @@ impl Picture<'_> {
     pub fn draw(&self, colours: bool) -> String {
         let (line, column) = Places::new(self.text).of(self.span.start);
         let window = self.window();
-        let shown = self.text[window.clone()].replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}");
+        let shown =
+            self.text[window.clone()].replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}");
         let start = self.shown_offset(&window, self.span.start);
         let end = self.shown_offset(&window, self.span.end.max(self.span.start)).max(start);
         let level = match self.gravity {

@@ -102,7 +102,7 @@ fn looks_like_attribute(line: &str, last: bool) -> bool {
         return false;
     }
     let rest = line[name..].trim_start();
-    rest.strip_prefix('=').map(str::trim_start).is_some_and(|value| {
-        value.starts_with(['"', '[']) || (last && value.is_empty())
-    })
+    rest.strip_prefix('=')
+        .map(str::trim_start)
+        .is_some_and(|value| value.starts_with(['"', '[']) || (last && value.is_empty()))
 }
