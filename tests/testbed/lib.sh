@@ -1,6 +1,7 @@
 #!/bin/bash
 # Settings and helpers that up, down, on, selftest, build-guest and mkdom share. Sourced, never run.
 #
+# shellcheck disable=SC2034 # used by those who source this
 # Settings (environment):
 #   TB=/srv/kvmad-testbed    where everything of the test bed lies
 #   FLAVOUR=cloud|gen        guest kernel: cloud (virtio only, ready in ~5 s) or gen (also LSI, e1000, rtl8139; ~12 s)
