@@ -9,6 +9,7 @@
 //! * [`wire`] is the language on that connection.
 //! * [`node`] is what answers there: the static program `kvmad-node` and its subcommands.
 //! * [`domain`] makes libvirt XML from a VM document; [`template`] reads the documents and the defaults.
+//! * [`settings`] is what can be set, and where things are.
 //! * [`cli`] is `kvmad`, the command for people.
 
 pub mod cli;
@@ -17,6 +18,7 @@ pub mod host;
 pub mod im;
 pub mod mad;
 pub mod node;
+pub mod settings;
 pub mod template;
 pub mod vmm;
 pub mod wire;

@@ -156,13 +156,42 @@ impl Outcome {
     }
 }
 
+/// Gets one line, without its newline.
+pub type LineFn = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Told by the runner when a job has to wait for its host, so that its caller can let others go first.
+pub trait Turn: Send + Sync {
+    /// The job waits for a connection to the host.
+    fn waiting(&self, host: &HostName);
+    /// The connection is there: resolves when the job may go on.
+    fn ready<'a>(&'a self, host: &'a HostName) -> Boxed<'a, ()>;
+    /// There is no connection to be had, or it was lost.
+    fn unreachable(&self, host: &HostName);
+}
+
+/// A [`Turn`] of a caller that lets nobody go first.
+#[derive(Debug, Clone, Copy)]
+pub struct AlwaysMyTurn;
+
+impl Turn for AlwaysMyTurn {
+    fn waiting(&self, _host: &HostName) {}
+
+    fn ready<'a>(&'a self, _host: &'a HostName) -> Boxed<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn unreachable(&self, _host: &HostName) {}
+}
+
 /// What the caller of a job follows while it runs.
 #[derive(Clone)]
 pub struct Watch {
     /// Gets every line of stderr as soon as it is complete, without its newline, made valid UTF-8.
-    pub on_stderr: Arc<dyn Fn(&str) + Send + Sync>,
+    pub on_stderr: LineFn,
     /// Gets a line for the log when something happens around the job (remotes pushed, fallback used, retry).
-    pub on_notice: Arc<dyn Fn(&str) + Send + Sync>,
+    pub on_notice: LineFn,
+    /// Told when the job has to wait for a connection.
+    pub turn: Arc<dyn Turn>,
     /// Cancelling it ends the job: TERM to its group, the job's grace, KILL.
     pub cancel: CancellationToken,
 }
@@ -171,7 +200,12 @@ impl Watch {
     /// Follows nothing and never cancels.
     #[must_use]
     pub fn nothing() -> Self {
-        Self { on_stderr: Arc::new(|_| {}), on_notice: Arc::new(|_| {}), cancel: CancellationToken::new() }
+        Self {
+            on_stderr: Arc::new(|_| {}),
+            on_notice: Arc::new(|_| {}),
+            turn: Arc::new(AlwaysMyTurn),
+            cancel: CancellationToken::new(),
+        }
     }
 }
 

@@ -2,4 +2,6 @@
 
 pub mod job;
 
-pub use job::{Ending, HostName, Job, Outcome, Place, Program, Purpose, Runner, Watch};
+pub use job::{
+    AlwaysMyTurn, Ending, HostName, Job, LineFn, Outcome, Place, Program, Purpose, Runner, Turn, Watch,
+};

@@ -2,5 +2,9 @@
 //! hosts or XML: its queue orders by the [`Keys`] that the driver supplies.
 
 pub mod actions;
+pub mod options;
 
-pub use actions::{Actions, Answer, Context, Keys, Overtake, Prepared, Request, Severity};
+pub use actions::{
+    Actions, Answer, Boxed, Context, Keys, LineForm, LogFn, Overtake, Prepared, Request, Severity, Slot,
+    SlotKeeper,
+};

@@ -1,0 +1,14 @@
+//! What can be set, and where things are: `kvmad.conf`, the environment, OpenNebula's rc files, the paths of the
+//! standard layout and of `ONE_LOCATION`, and the set-up of the driver's own log.
+
+pub mod docs;
+pub mod load;
+pub mod paths;
+pub mod rc;
+pub mod table;
+pub mod value;
+
+pub use load::{Notice, SettingsError};
+pub use paths::Paths;
+pub use table::{Action, Host, Log, Mad, SECTIONS, Setting, Settings, TABLE};
+pub use value::{Percent, Size};

@@ -1,0 +1,145 @@
+//! The one table of all settings: it yields the types, the reader, `docs/settings.md` and `etc/kvmad.conf`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::value::{Percent, Size, Value};
+
+/// One setting, as the documentation and the reader see it.
+pub struct Setting {
+    /// Its section in `kvmad.conf`.
+    pub section: &'static str,
+    /// Its key there.
+    pub key: &'static str,
+    /// How its value is written.
+    pub form: &'static str,
+    /// The default, as it would be written.
+    pub default: &'static str,
+    /// What it does, for people; lines as in the source.
+    pub doc: &'static str,
+    pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+impl Setting {
+    /// Name of the environment variable that beats the file: `KVMAD_SECTION_KEY`.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("KVMAD_{}_{}", self.section, self.key).to_ascii_uppercase()
+    }
+}
+
+macro_rules! settings {
+    ($(
+        $(#[doc = $about:literal])+
+        $section:ident: $Section:ident {
+            $( $(#[doc = $doc:literal])+ $key:ident: $kind:ty = $default:literal; )+
+        }
+    )+) => {
+        $(
+            $(#[doc = $about])+
+            #[derive(Debug, Clone, PartialEq, Eq)]
+            pub struct $Section { $( $(#[doc = $doc])+ pub $key: $kind, )+ }
+        )+
+
+        /// All settings of `kvmad.conf`, one field a section. `Default` gives the documented defaults.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Settings { $( $(#[doc = $about])+ pub $section: $Section, )+ }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $( $section: $Section { $(
+                    $key: <$kind as Value>::read($default).expect("a test reads every default"),
+                )+ }, )+ }
+            }
+        }
+
+        $( impl Default for $Section {
+            fn default() -> Self { Settings::default().$section }
+        } )+
+
+        /// Every setting, in the order of the documentation.
+        pub const TABLE: &[Setting] = &[ $( $( Setting {
+            section: stringify!($section),
+            key: stringify!($key),
+            form: <$kind as Value>::FORM,
+            default: $default,
+            doc: concat!($($doc, "\n"),+),
+            set: |settings, text| {
+                settings.$section.$key = <$kind as Value>::read(text)?;
+                Ok(())
+            },
+        }, )+ )+ ];
+
+        /// Every section and what it is about, in the order of the documentation.
+        pub const SECTIONS: &[(&str, &str)] = &[ $( (stringify!($section), concat!($($about, "\n"),+)), )+ ];
+    };
+}
+
+settings! {
+    /// The conversation with oned, for both drivers.
+    mad: Mad {
+        /// While oned does not read, LOG lines are kept up to this size; what comes beyond it is dropped and
+        /// counted, and a line says so later. Replies are never dropped.
+        log_buffer: Size = "8 MiB";
+        /// Longest info of a reply. OpenNebula stores the text of a failure in the VM, so it is kept short.
+        info_limit: Size = "4 KiB";
+        /// Longest text of one LOG line.
+        log_line_limit: Size = "16 KiB";
+        /// Longest request line. A longer one is refused with a FAILURE.
+        request_limit: Size = "256 MiB";
+        /// How long CANCEL or CLEANUP of a VM waits for the end of the action that it ends.
+        overtake_wait: Duration = "15s";
+        /// Slots beyond `-t` that are kept for CANCEL and CLEANUP.
+        overtake_slots: usize = "2";
+        /// With `-p`: the share of the slots that one host may hold while actions for other hosts wait.
+        host_share: Percent = "25";
+        /// How long the driver may take to end when oned closed the pipe. oned kills it after about a second.
+        exit_wait: Duration = "800ms";
+    }
+    /// Connections to the hosts, and commands run over them.
+    host: Host {
+        /// How long a connection to a host may take.
+        connect_timeout: Duration = "10s";
+        /// An idle connection is closed after this time.
+        idle: Duration = "60s";
+        /// Most connections that are open at once; the longest idle one is closed for a new one.
+        connections: usize = "128";
+        /// How long the master of a connection stays when its driver was killed (ControlPersist of ssh).
+        control_persist: Duration = "5s";
+        /// Folder of the control sockets. Nothing: /run/one/kvmad, or a private folder under the run-time directory.
+        control_dir: Option<PathBuf> = "";
+        /// Use the helper on hosts that have it. No: a channel for each command.
+        helper: bool = "yes";
+        /// How long the helper of a host may take to say its first line.
+        hello_wait: Duration = "5s";
+        /// How much other output (MOTD, .bashrc) is skipped before the first line of the helper.
+        hello_noise: Size = "64 KiB";
+        /// How often both ends of a connection ask whether the other is there.
+        ping: Duration = "15s";
+        /// A connection without any sign of life for this time is lost.
+        ping_timeout: Duration = "45s";
+        /// How much of the stdout and of the stderr of one command is kept; the rest is read and thrown away.
+        output_limit: Size = "8 MiB";
+        /// How long one push of the remotes to a host may take.
+        push_timeout: Duration = "120s";
+    }
+    /// The actions of the VMM driver.
+    action: Action {
+        /// Time limit of a script when the driver was started without `-w`.
+        timeout: Option<Duration> = "none";
+        /// From TERM to KILL for a command that is ended.
+        grace: Duration = "30s";
+        /// How long rolling an action back may take.
+        rollback_timeout: Duration = "60s";
+        /// How often a connection is tried for rolling back.
+        rollback_tries: usize = "3";
+    }
+    /// The driver's own log. It never goes to oned: use it to look into a driver.
+    log: Log {
+        /// Where it goes: `stderr` (which oned closes: seen only with ONE_MAD_DEBUG), `journald`, `none`, or the
+        /// absolute path of a file that is appended to.
+        target: String = "stderr";
+        /// What is logged: error, warn, info, debug, trace, or a filter such as `info,kvmad::host=debug`.
+        level: String = "info";
+    }
+}
