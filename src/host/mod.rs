@@ -1,6 +1,10 @@
 //! Runs a command somewhere: on a host over the driver's connection, or on the front-end.
 
+pub mod capture;
 pub mod job;
+pub mod lines;
+pub mod process;
+pub mod supervise;
 
 pub use job::{
     AlwaysMyTurn, Ending, HostName, Job, LineFn, Outcome, Place, Program, Purpose, Runner, Turn, Watch,
