@@ -1,6 +1,7 @@
 //! OpenNebula templates: their text form and the XML documents they become.
 
 pub mod document;
+pub mod normalise;
 pub mod text;
 pub mod value;
 pub mod xml;

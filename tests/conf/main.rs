@@ -1,0 +1,5 @@
+//! Template text, VM documents made from it, and the commands for who edits the defaults.
+
+#![allow(clippy::disallowed_methods)]
+
+mod normalise;
