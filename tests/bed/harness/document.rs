@@ -1,0 +1,108 @@
+//! Action documents (`VMM_DRIVER_ACTION_DATA`), as oned 7.4 writes them: children in its order, unused ones empty.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// What differs from action to action. Texts are escaped when written; `template` and `user_template` are XML.
+#[derive(Debug, Clone, Default)]
+pub struct Document {
+    /// HOST
+    pub host: String,
+    /// MIGR_HOST
+    pub migr_host: String,
+    /// DEPLOY_ID
+    pub deploy_id: String,
+    /// LOCAL_DEPLOYMENT_FILE
+    pub local_file: String,
+    /// REMOTE_DEPLOYMENT_FILE
+    pub remote_file: String,
+    /// CHECKPOINT_FILE
+    pub checkpoint: String,
+    /// TM_COMMAND
+    pub tm_command: String,
+    /// TM_COMMAND_ROLLBACK
+    pub tm_rollback: String,
+    /// DISK_TARGET_PATH
+    pub disk_path: String,
+    /// VM/ID
+    pub vm: u32,
+    /// Inner XML of VM/TEMPLATE.
+    pub template: String,
+    /// Inner XML of VM/USER_TEMPLATE.
+    pub user_template: String,
+    /// Folder of the system datastore, without the VM's own.
+    pub datastore: String,
+}
+
+fn escaped(text: &str) -> String {
+    quick_xml::escape::escape(text).into_owned()
+}
+
+fn element(name: &str, text: &str) -> String {
+    if text.is_empty() { format!("<{name}/>") } else { format!("<{name}>{}</{name}>", escaped(text)) }
+}
+
+/// A CDATA element, as OpenNebula's templates are made of.
+pub fn cdata(name: &str, text: &str) -> String {
+    format!("<{name}><![CDATA[{}]]></{name}>", text.replace("]]>", "]]]]><![CDATA[>"))
+}
+
+impl Document {
+    /// The document.
+    pub fn xml(&self) -> String {
+        let head = [
+            ("HOST", &self.host),
+            ("MIGR_HOST", &self.migr_host),
+            ("DEPLOY_ID", &self.deploy_id),
+            ("LOCAL_DEPLOYMENT_FILE", &self.local_file),
+            ("REMOTE_DEPLOYMENT_FILE", &self.remote_file),
+            ("CHECKPOINT_FILE", &self.checkpoint),
+            ("TM_COMMAND", &self.tm_command),
+            ("TM_COMMAND_ROLLBACK", &self.tm_rollback),
+            ("DISK_TARGET_PATH", &self.disk_path),
+        ];
+        let head: String = head.iter().map(|(name, text)| element(name, text)).collect();
+        format!(
+            "<VMM_DRIVER_ACTION_DATA>{head}{}{}</VMM_DRIVER_ACTION_DATA>",
+            self.vm_xml(),
+            self.datastore_xml()
+        )
+    }
+
+    fn vm_xml(&self) -> String {
+        let history = if self.migr_host.is_empty() { &self.host } else { &self.migr_host };
+        format!(
+            "<VM><ID>{id}</ID><UID>0</UID><GID>0</GID><UNAME>oneadmin</UNAME><GNAME>oneadmin</GNAME><NAME>bed-{id}</NAME>\
+             <STATE>3</STATE><LCM_STATE>3</LCM_STATE>{deploy}<TEMPLATE>{template}{vmid}</TEMPLATE>\
+             <USER_TEMPLATE>{user}</USER_TEMPLATE><HISTORY_RECORDS><HISTORY><OID>{id}</OID><SEQ>0</SEQ>{hostname}<HID>0</HID>\
+             <CID>0</CID>{mad}{tm}<DS_ID>0</DS_ID></HISTORY></HISTORY_RECORDS></VM>",
+            id = self.vm,
+            deploy = element("DEPLOY_ID", &self.deploy_id),
+            template = self.template,
+            vmid = cdata("VMID", &self.vm.to_string()),
+            user = self.user_template,
+            hostname = element("HOSTNAME", history),
+            mad = cdata("VM_MAD", "kvm"),
+            tm = cdata("TM_MAD", "shared"),
+        )
+    }
+
+    fn datastore_xml(&self) -> String {
+        if self.datastore.is_empty() {
+            return String::new();
+        }
+        format!(
+            "<DATASTORE><ID>0</ID><NAME>system</NAME>{ds}{tm}{base}<TYPE>1</TYPE><DISK_TYPE>0</DISK_TYPE><TEMPLATE>{tm}{shared}\
+             </TEMPLATE></DATASTORE>",
+            ds = cdata("DS_MAD", "-"),
+            tm = cdata("TM_MAD", "shared"),
+            base = cdata("BASE_PATH", &self.datastore),
+            shared = cdata("SHARED", "YES"),
+        )
+    }
+
+    /// The document as it stands on a request line.
+    pub fn payload(&self) -> String {
+        STANDARD.encode(self.xml())
+    }
+}
