@@ -10,9 +10,11 @@
 //! * [`node`] is what answers there: the static program `kvmad-node` and its subcommands.
 //! * [`domain`] makes libvirt XML from a VM document; [`template`] reads the documents and the defaults.
 //! * [`settings`] is what can be set, and where things are.
+//! * [`conf`] is what the files of an admin may say: one table for their check, their documentation and what is shipped.
 //! * [`cli`] is `kvmad`, the command for people.
 
 pub mod cli;
+pub mod conf;
 pub mod domain;
 pub mod host;
 pub mod im;
