@@ -1,7 +1,9 @@
 //! OpenNebula templates: their text form and the XML documents they become.
 
 pub mod document;
+pub mod lookup;
 pub mod normalise;
+pub mod number;
 pub mod text;
 pub mod value;
 pub mod xml;
