@@ -32,6 +32,9 @@ pub struct Options {
     pub opennebula_version: String,
     /// Whether quirks of OpenNebula are mended or reproduced.
     pub style: Style,
+    /// Whether a firmware file must be one of `OVMF_UEFIS`. oned asks this before it deploys a VM, so a driver
+    /// that works for it needn't. Never asked in [`Style::AsOpenNebula`]: oned's generator doesn't either.
+    pub check_firmware: bool,
     /// For the metadata: seconds since 1970.
     pub now: i64,
     /// At least 59 random hexadecimal digits, the password of a display for which a default `RANDOM_PASSWD`
@@ -69,6 +72,7 @@ impl Default for Options {
             datastore_location: None,
             opennebula_version: "7.4.0".to_owned(),
             style: Style::Mended,
+            check_firmware: true,
             now: 0,
             random_password: password,
         }

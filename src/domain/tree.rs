@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use super::value::Sourced;
 use crate::template::Origin;
 
 /// A name that the generator knows, or one that came in with markup of a template.
@@ -114,6 +115,65 @@ impl Element {
         Self { name: name.into(), attributes: Vec::new(), children: Vec::new(), from: Provenance::BuiltIn }
     }
 
+    /// With the attribute `name`.
+    #[must_use]
+    pub fn attr(mut self, name: impl Into<Name>, value: impl Into<Sourced>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// With the attribute `name`, if there is a value for it.
+    #[must_use]
+    pub fn attr_if(mut self, name: &'static str, value: Option<Sourced>) -> Self {
+        if let Some(value) = value {
+            self.set(name, value);
+        }
+        self
+    }
+
+    /// With `child` behind what is inside.
+    #[must_use]
+    pub fn child(mut self, child: Self) -> Self {
+        self.push(child);
+        self
+    }
+
+    /// With `child` behind what is inside, if there is one.
+    #[must_use]
+    pub fn child_if(mut self, child: Option<Self>) -> Self {
+        self.children.extend(child.map(Node::Element));
+        self
+    }
+
+    /// With `value` as text; an empty one adds nothing.
+    #[must_use]
+    pub fn text(mut self, value: impl Into<Sourced>) -> Self {
+        let Sourced { value, from } = value.into();
+        self.from = from.clone();
+        if !value.is_empty() {
+            self.children.push(Node::Text { value, from });
+        }
+        self
+    }
+
+    /// There because of `from`.
+    #[must_use]
+    pub fn because(mut self, from: Provenance) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// Adds the attribute `name`.
+    pub fn set(&mut self, name: impl Into<Name>, value: impl Into<Sourced>) {
+        let Sourced { value, from } = value.into();
+        self.attributes.push(Attribute { name: name.into(), value, from });
+    }
+
+    /// Adds `child`.
+    pub fn push(&mut self, child: Self) {
+        self.children.push(Node::Element(child));
+    }
+
     /// The child elements, in order.
     pub fn elements(&self) -> impl Iterator<Item = &Self> {
         self.children.iter().filter_map(|node| match node {
@@ -130,7 +190,7 @@ impl Element {
 
     /// The character data directly inside, joined.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn content(&self) -> String {
         let texts = self.children.iter().filter_map(|node| match node {
             Node::Text { value, .. } => Some(value.as_str()),
             Node::Element(_) => None,

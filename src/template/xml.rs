@@ -264,12 +264,13 @@ impl Builder {
         let mut attributes = Vec::new();
         for attribute in start.attributes() {
             let attribute = attribute.map_err(|error| (at, error.to_string()))?;
-            let value = quick_xml::escape::unescape(&attribute.value)
-                .map_err(|error| (at, error.to_string()))?
-                .into_owned();
-            attributes.push((attribute.key.as_ref().to_owned(), value));
+            // What a reader of XML makes of white space in an attribute; references are not touched by it.
+            let written = attribute.value.replace("\r\n", " ").replace(['\t', '\n', '\r'], " ");
+            let value =
+                quick_xml::escape::unescape(&written).map_err(|error| (at, error.to_string()))?.into_owned();
+            attributes.push((checked_name(attribute.key.as_ref(), at)?, value));
         }
-        let name = start.name().as_ref().to_owned();
+        let name = checked_name(start.name().as_ref(), at)?;
         self.open.push(Element { name, attributes, children: Vec::new(), range: at..at });
         Ok(())
     }
@@ -321,6 +322,25 @@ impl Builder {
         }
         self.root.ok_or_else(|| (at, "the document holds no element".to_owned()))
     }
+}
+
+/// `name` when it is a name of XML (in its plain form: letters, digits and `. - _ :`, all beyond ASCII).
+fn checked_name(name: &str, at: usize) -> Result<String, Fault> {
+    let start = |c: char| c.is_ascii_alphabetic() || c == '_' || c == ':' || !c.is_ascii();
+    let inside = |c: char| start(c) || c.is_ascii_digit() || c == '-' || c == '.';
+    if name.starts_with(start) && name.chars().all(inside) && !name.chars().any(is_no_name) {
+        return Ok(name.to_owned());
+    }
+    let shown: String = name.chars().take(64).collect();
+    Err((at, format!("{shown:?} is no name for an element or attribute")))
+}
+
+/// Characters beyond ASCII that XML keeps out of names; the list of XML 1.0, fifth edition.
+fn is_no_name(c: char) -> bool {
+    matches!(c, '\u{80}'..='\u{b6}' | '\u{b8}'..='\u{bf}' | '\u{d7}' | '\u{f7}' | '\u{37e}'
+        | '\u{2000}'..='\u{200b}' | '\u{200e}'..='\u{203e}' | '\u{2041}'..='\u{206f}'
+        | '\u{2190}'..='\u{2bff}' | '\u{2ff0}'..='\u{3000}' | '\u{e000}'..='\u{f8ff}'
+        | '\u{fdd0}'..='\u{fdef}' | '\u{fffe}'..='\u{ffff}' | '\u{f0000}'..)
 }
 
 fn resolve(reference: &quick_xml::events::BytesRef<'_>) -> Result<String, String> {

@@ -1,0 +1,5 @@
+//! Domains: the corpus of what OpenNebula 7.4 made, the rules one by one, and what must never happen.
+
+mod compare;
+mod corpus;
+mod support;
