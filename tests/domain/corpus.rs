@@ -1,6 +1,6 @@
 //! The 208 domains that OpenNebula 7.4 made.
 
-use kvmad::domain::Refusal;
+use kvmad::domain::{Refusal, Style};
 use kvmad::template::xml::Document;
 
 use crate::compare::difference;
@@ -34,4 +34,22 @@ fn every_case_of_the_corpus_is_equal() {
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+/// OpenNebula's own deploy script replaces the text `source file='PATH'` when the path is a symbolic link.
+#[test]
+fn the_bytes_hold_the_text_that_the_deploy_script_replaces() {
+    let folder = crate::support::corpus().join("oned-7.4/02_basic_vm.alt");
+    for style in [Style::AsOpenNebula, Style::Mended] {
+        let xml = Case::read(&folder).with(style).generate().expect("a domain").to_xml();
+        for disk in 0..=1 {
+            let text = format!("source file='/var/lib/one//datastores/100/171/disk.{disk}'");
+            assert_eq!(xml.matches(&text).count(), 1, "{text}\n{xml}");
+        }
+        assert!(xml.starts_with(
+            "<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\n  <name>one-"
+        ));
+        assert!(xml.ends_with("</domain>\n"));
+        assert!(!xml.contains('"'), "a double quote");
+    }
 }
