@@ -3,5 +3,10 @@
 //! `harness` starts a driver as oned does and speaks the protocol; the other modules say what must come of it.
 #![allow(clippy::disallowed_methods)] // a test starts programs itself
 
+mod faults;
 mod harness;
+mod life;
+mod load;
+mod outcomes;
+mod scripted;
 mod standin;

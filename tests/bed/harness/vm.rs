@@ -92,10 +92,14 @@ impl Vm {
 
     /// The domain, as mkdom writes it.
     pub fn domain_xml(&self) -> String {
+        self.make_domain(true)
+    }
+
+    fn make_domain(&self, with_network: bool) -> String {
         let mut command = Command::new(bed::programs().join("mkdom"));
         command.arg(self.domain()).arg("kvm").arg(self.folder().join("disk.0"));
         command.env("SYSTEM_DATASTORE", self.folder());
-        if let Some((bridge, _)) = &self.network {
+        if let Some((bridge, _)) = self.network.as_ref().filter(|_| with_network) {
             command.arg(bridge).arg(self.mac());
         }
         let output = bed::run(command);
@@ -106,6 +110,11 @@ impl Vm {
     /// Replaces the deployment file on the front-end.
     pub fn set_domain(&self, xml: &str) {
         fs::write(&self.local_file, xml).expect("the deployment file");
+    }
+
+    /// The domain without its network card.
+    pub fn domain_xml_without_network(&self) -> String {
+        self.make_domain(false)
     }
 
     fn template(&self) -> String {
