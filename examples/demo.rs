@@ -138,7 +138,7 @@ impl Demo {
 
     fn table(&self) -> Table {
         let mut table = Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED).set_header([
+        table.load_style(UTF8_FULL_CONDENSED).set_header([
             "action",
             "reply after",
             "reply",
