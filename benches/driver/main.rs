@@ -10,7 +10,6 @@
 )]
 
 #[path = "../../tests/bed/harness/mod.rs"]
-#[allow(dead_code)]
 mod harness;
 mod life;
 mod plain;
