@@ -1,16 +1,18 @@
 //! What the driver was told at its start that decides how requests become plans.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+
+use crate::mad::options::{ActionList, VmmOptions};
 
 /// Options and environment that plans depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
     /// Folder of the scripts below `vmm/`: `kvm`, `lxc`.
     pub hypervisor: String,
-    /// Actions that run on the front-end (`-l`): upper-case name to the script that takes the place, if any.
-    pub local: HashMap<String, Option<String>>,
-    /// Main actions whose connections forward the agent (`-d`), upper case.
-    pub delegated: HashSet<String>,
+    /// Actions that run on the front-end (`-l`).
+    pub local: ActionList,
+    /// Main actions whose connections forward the agent (`-d`).
+    pub delegated: ActionList,
     /// `<network driver>-<action>` that run on the front-end (`VNMAD_LOCAL_ACTIONS`).
     pub network_local: HashSet<String>,
     /// `<VM_MAD>-<TM_MAD>` that may snapshot a disk of a running VM (`LIVE_DISK_SNAPSHOTS`).
@@ -33,32 +35,48 @@ impl Setup {
     pub fn new(hypervisor: impl Into<String>) -> Self {
         Self {
             hypervisor: hypervisor.into(),
-            local: HashMap::new(),
-            delegated: HashSet::from(["MIGRATE".to_owned()]),
+            local: ActionList::default(),
+            delegated: ActionList::parse("migrate"),
             network_local: words(NETWORK_LOCAL),
             live_snapshots: words(LIVE_SNAPSHOTS),
             generate_domain: false,
         }
     }
 
-    /// The script to run on the front-end when the action, known by any of `names`, is local: the one given
-    /// with `name=script`, else `script`.
+    /// What holds for a driver with `options`. `variable` gives the variables of `vmm_execrc`; where it has none
+    /// the lists of OpenNebula 7.4 hold.
     #[must_use]
-    pub fn local_script(&self, names: &[&str], script: &str) -> Option<String> {
-        let found = names.iter().find_map(|name| self.local.get(&name.to_ascii_uppercase()))?;
-        Some(found.clone().filter(|given| !given.is_empty()).unwrap_or_else(|| script.to_owned()))
+    pub fn of_driver(options: &VmmOptions, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let list =
+            |name: &str, default: &str| variable(name).map_or_else(|| words(default), |given| words(&given));
+        Self {
+            hypervisor: options.hypervisor.clone(),
+            local: options.local.clone(),
+            delegated: options.delegate.clone(),
+            network_local: list("VNMAD_LOCAL_ACTIONS", NETWORK_LOCAL),
+            live_snapshots: list("LIVE_DISK_SNAPSHOTS", LIVE_SNAPSHOTS),
+            generate_domain: options.generate_domain.is_some(),
+        }
     }
 
-    /// Whether the connections of the main action `name` forward the agent.
+    /// The script to run on the front-end when the action is local: the one given with `name=script`, else
+    /// `script`. Scripts and verbs write the same action with and without `_`; both name it.
     #[must_use]
-    pub fn delegates(&self, name: &str) -> bool {
-        self.delegated.contains(&name.to_ascii_uppercase())
+    pub fn local_script(&self, script: &str) -> Option<String> {
+        let joined = script.replace('_', "");
+        let name = [script, &joined].into_iter().find(|name| self.local.contains(name))?;
+        Some(self.local.script(name).unwrap_or(script).to_owned())
+    }
+
+    /// Whether the connections of the main action, known by any of `names`, forward the agent.
+    #[must_use]
+    pub fn delegates(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.delegated.contains(name))
     }
 }
 
 /// The blank-separated words of `text`.
-#[must_use]
-pub fn words(text: &str) -> HashSet<String> {
+fn words(text: &str) -> HashSet<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -67,16 +85,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_local_action_is_found_by_any_of_its_names_and_may_name_another_script() {
+    fn a_local_action_is_found_by_its_script_or_its_verb_and_may_name_another_script() {
         let mut setup = Setup::new("kvm");
-        setup.local.insert("SNAPSHOTREVERT".to_owned(), None);
-        setup.local.insert("MIGRATE".to_owned(), Some("migrate_local".to_owned()));
-        setup.local.insert("SAVE".to_owned(), Some(String::new()));
-        let revert = ["snapshot_revert", "SNAPSHOTREVERT"];
-        assert_eq!(setup.local_script(&revert, "snapshot_revert").as_deref(), Some("snapshot_revert"));
-        assert_eq!(setup.local_script(&["migrate"], "migrate").as_deref(), Some("migrate_local"));
-        assert_eq!(setup.local_script(&["save"], "save").as_deref(), Some("save"));
-        assert_eq!(setup.local_script(&["deploy"], "deploy"), None);
-        assert!(setup.delegates("migrate") && !setup.delegates("deploy"));
+        setup.local = ActionList::parse("snapshotrevert,attach_disk,migrate=migrate_local,save=");
+        assert_eq!(setup.local_script("snapshot_revert").as_deref(), Some("snapshot_revert"));
+        assert_eq!(setup.local_script("attach_disk").as_deref(), Some("attach_disk"));
+        assert_eq!(setup.local_script("migrate").as_deref(), Some("migrate_local"));
+        assert_eq!(setup.local_script("save").as_deref(), Some("save"));
+        assert_eq!(setup.local_script("deploy"), None);
+        assert!(setup.delegates(&["migrate"]) && !setup.delegates(&["deploy", "DEPLOY"]));
+    }
+
+    #[test]
+    fn the_variables_of_vmm_execrc_replace_the_lists() {
+        let (options, _) = VmmOptions::parse("one_vmm_exec", ["kvm -p".to_owned()]).expect("good");
+        let setup =
+            Setup::of_driver(&options, |name| (name == "LIVE_DISK_SNAPSHOTS").then(|| "kvm-x".to_owned()));
+        assert!(setup.live_snapshots.contains("kvm-x") && setup.live_snapshots.len() == 1);
+        assert!(setup.network_local.contains("elastic-post"));
+        assert!(setup.delegates(&["migrate"]));
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::host::job::{Ending, Outcome, Place, Purpose, Watch};
-use crate::mad::actions::{Context, Severity};
+use crate::host::job::{Boxed, Ending, HostName, Outcome, Place, Purpose, Turn, Watch};
+use crate::mad::actions::{Context, Severity, Slot};
 use crate::vmm::plan::{Call, Step};
 
 use super::call::command_line;
@@ -160,6 +160,24 @@ fn watch(context: &Context, cancel: CancellationToken) -> Watch {
             }
         }),
         on_notice: Arc::new(move |line| notices(Severity::Info, line)),
+        turn: Arc::new(SlotTurn(context.slot.clone())),
         cancel,
+    }
+}
+
+/// A request that waits for its host gives its slot to others meanwhile.
+struct SlotTurn(Slot);
+
+impl Turn for SlotTurn {
+    fn waiting(&self, host: &HostName) {
+        self.0.waiting(host.as_str());
+    }
+
+    fn ready<'a>(&'a self, host: &'a HostName) -> Boxed<'a, ()> {
+        Box::pin(self.0.ready(host.as_str()))
+    }
+
+    fn unreachable(&self, host: &HostName) {
+        self.0.unreachable(host.as_str());
     }
 }

@@ -20,7 +20,7 @@ pub(crate) type Planned = Result<(Vec<Step>, super::Info), Refusal>;
 
 impl<'a> Builder<'a> {
     pub(crate) fn new(verb: Verb, action: &'a Action, setup: &'a Setup) -> Self {
-        let agent = setup.delegates(verb.action()) || setup.delegates(verb.wire());
+        let agent = setup.delegates(&[verb.action(), verb.wire()]);
         Self { verb, action, setup, agent }
     }
 
@@ -81,8 +81,7 @@ impl<'a> Builder<'a> {
     }
 
     fn place_of(&self, script: &str, remote: Place) -> (Place, String) {
-        let joined = script.replace('_', "");
-        match self.setup.local_script(&[script, &joined], script) {
+        match self.setup.local_script(script) {
             Some(local) => (Place::Local, local),
             None => (remote, script.to_owned()),
         }

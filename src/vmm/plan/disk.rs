@@ -67,7 +67,9 @@ pub(crate) fn resize(builder: &Builder<'_>) -> Planned {
 
 /// DISKSNAPSHOTCREATE of a running VM: the transfer manager's script talks to libvirt itself.
 pub(crate) fn snapshot_create(builder: &Builder<'_>) -> Planned {
-    let vm_mad = builder.need("VM/HISTORY_RECORDS/HISTORY/VM_MAD")?;
+    // Cores up to 4.14 call it VMMMAD.
+    let old = builder.action.filled("VM/HISTORY_RECORDS/HISTORY/VMMMAD");
+    let vm_mad = old.map_or_else(|| builder.need("VM/HISTORY_RECORDS/HISTORY/VM_MAD"), Ok)?;
     let expecting = || builder.expecting("VM/TEMPLATE/DISK[DISK_SNAPSHOT_ACTIVE='YES']/TM_MAD");
     let disk = builder.action.flagged("DISK", "DISK_SNAPSHOT_ACTIVE").ok_or_else(expecting)?;
     let mut tm_mad = disk.filled("TM_MAD").ok_or_else(expecting)?;

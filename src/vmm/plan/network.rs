@@ -63,7 +63,7 @@ impl Builder<'_> {
         reads: Reads,
         reduced: &Bytes,
     ) -> Call {
-        let listed = self.setup.local_script(&[action, &action.replace('_', "")], action);
+        let listed = self.setup.local_script(action);
         let own = self.setup.network_local.contains(&format!("{driver}-{action}"));
         let (place, script) = match listed {
             Some(script) => (Place::Local, script),

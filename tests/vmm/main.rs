@@ -1,0 +1,6 @@
+//! The VMM driver against what OpenNebula's core sent: documents and conversations recorded with 7.4, 5.12 and
+//! 4.14 (`tests/corpus`), and what its drivers ran for them.
+
+mod corpus;
+mod show;
+mod table;
