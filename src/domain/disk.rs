@@ -3,7 +3,7 @@
 use super::context::{Context, Queues};
 use super::iotune::iotune;
 use super::refusal::Refusal;
-use super::source::{Disk, is_cdrom};
+use super::source::{Disk, is_cdrom, kind};
 use super::tree::{Element, Provenance};
 use super::value::{Sourced, as_attribute, as_bare, because, given};
 use crate::template::lookup::{At, Chain, Text, yes};
@@ -66,44 +66,102 @@ pub fn disks<'a>(context: &Context<'a>) -> Result<Disks<'a>, Refusal> {
     Ok(disks)
 }
 
-/// TYPE, or DISK_TYPE for a volatile disk.
-fn kind(disk: Vector<'_>) -> &str {
-    let kind = disk.get("TYPE").unwrap_or("");
-    if kind.eq_ignore_ascii_case("swap") || kind.eq_ignore_ascii_case("fs") {
-        return disk.get("DISK_TYPE").unwrap_or("");
-    }
-    kind
-}
-
 fn disk<'a>(
     context: &Context<'a>,
     vector: Vector<'a>,
     running: &mut Running<'a>,
 ) -> Result<Element, Refusal> {
+    let target = target(vector)?;
+    let id = disk_id(vector)?;
+    let at = vector.text("DISK_ID").map(|text| Provenance::Given(given(text.at)));
+    let disk = Disk::new(vector, id, context.disk_path(id, at));
+    let bus = bus(context, disk.kind, target);
+    let is_virtio = bus.as_ref().is_some_and(|bus| bus.value == "virtio");
+    let thread = (is_virtio && context.threads.value > 0).then(|| iothread(context, vector, running));
+    let mut element = head(context, &disk, target, bus.clone());
+    element.push(driver(context, &disk, is_virtio, thread, &mut running.queues));
+    element = element.child_if(iotune(vector, &context.site, context.mended));
+    Ok(element.child_if(address(context, target, bus.as_ref(), running)))
+}
+
+/// The disk `vector` as it is attached to a running domain that has `threads` I/O threads; its data are at
+/// `path`.
+///
+/// # Errors
+/// [`Refusal::NoHotplug`] for a bus of which QEMU can't plug disks.
+pub fn attached<'a>(
+    context: &Context<'a>,
+    vector: Vector<'a>,
+    path: Sourced,
+    threads: i32,
+) -> Result<Element, Refusal> {
+    let target = target(vector)?;
+    let id = disk_id(vector)?;
+    let mut disk = Disk::new(vector, id, path);
+    disk.attached = true;
+    let bus = hotplug_bus(context, &disk, target)?;
+    let is_virtio = bus.value == "virtio";
+    let is_disk = !disk.source(context).cdrom;
+    let thread = (is_virtio && is_disk && threads > 0).then(|| hotplug_thread(context, vector, id, threads));
+    let mut running = Running::new(context);
+    let mut element = head(context, &disk, target, Some(bus.clone()));
+    element.push(driver(context, &disk, is_virtio && is_disk, thread, &mut running.queues));
+    element = element.child_if(iotune(vector, &context.site, context.mended));
+    Ok(element.child_if(address(context, target, Some(&bus), &mut running)))
+}
+
+/// The bus of a target in a running domain. A CD-ROM on `sd…` is a SCSI one: QEMU can't plug SATA and IDE, which
+/// are what it would be in a domain that is deployed with it.
+fn hotplug_bus(context: &Context<'_>, disk: &Disk<'_>, target: Text<'_>) -> Result<Sourced, Refusal> {
+    let cdrom = disk.source(context).cdrom;
+    let made = |value: &str| Sourced::computed(value, "prefix of the target", [given(target.at)]);
+    let bus = if target.value.starts_with("sd") {
+        let site = context.all.member("OS", "SD_DISK_BUS").and_then(Text::filled);
+        site.filter(|_| !cdrom).map_or_else(|| made("scsi"), as_attribute)
+    } else if target.value.starts_with("vd") {
+        made("virtio")
+    } else {
+        made(if context.q35 { "sata" } else { "ide" })
+    };
+    if matches!(bus.value.as_str(), "virtio" | "scsi" | "usb") {
+        return Ok(bus);
+    }
+    Err(Refusal::NoHotplug {
+        given: vector_given(disk.vector),
+        target: target.value.to_owned(),
+        bus: bus.value,
+    })
+}
+
+/// The I/O thread of an attached disk: its own or kvmrc's, else by its number; at most the last of the domain.
+fn hotplug_thread(context: &Context<'_>, vector: Vector<'_>, id: i64, threads: i32) -> Sourced {
+    let own = vector.int("IOTHREAD", 0);
+    let site = context.site.member_int("DISK", "IOTHREAD", 0);
+    if let Some(chosen) = [own, site].into_iter().find(|thread| thread.found && thread.value > 0) {
+        if chosen.value <= threads {
+            return Sourced::number(&chosen);
+        }
+        return Sourced::computed(threads, "the last I/O thread of the domain", chosen.at.map(given));
+    }
+    let thread = id.rem_euclid(i64::from(threads)) + 1;
+    Sourced::computed(
+        thread,
+        "DISK_ID over the I/O threads of the domain",
+        vector.text("DISK_ID").map(|t| given(t.at)),
+    )
+}
+
+/// TARGET; only a shared file system needs none.
+fn target(vector: Vector<'_>) -> Result<Text<'_>, Refusal> {
     let none = Text {
         value: "",
         at: At { attribute: vector.name, index: Some(vector.index), member: None, origin: vector.origin },
     };
-    let target = match vector.filled_text("TARGET") {
-        Some(target) => target,
-        None if vector.get("TYPE") == Some("FILESYSTEM") => none,
-        None => return Err(Refusal::NoTarget(vector_given(vector))),
-    };
-    let id = disk_id(vector)?;
-    let at = vector.text("DISK_ID").map(|text| Provenance::Given(given(text.at)));
-    let disk = Disk {
-        vector,
-        kind: kind(vector),
-        disk_type: vector.get("DISK_TYPE").unwrap_or(""),
-        id,
-        path: context.disk_path(id, at),
-    };
-    let bus = bus(context, disk.kind, target);
-    let is_virtio = bus.as_ref().is_some_and(|bus| bus.value == "virtio");
-    let mut element = head(context, &disk, target, bus.clone());
-    element.push(driver(context, &disk, is_virtio, running));
-    element = element.child_if(iotune(vector, &context.site, context.mended));
-    Ok(element.child_if(address(context, target, bus.as_ref(), running)))
+    match vector.filled_text("TARGET") {
+        Some(target) => Ok(target),
+        None if vector.get("TYPE") == Some("FILESYSTEM") => Ok(none),
+        None => Err(Refusal::NoTarget(vector_given(vector))),
+    }
 }
 
 /// Number of the disk. Without a good one OpenNebula goes on with that of the disk before, which is another
@@ -183,7 +241,13 @@ fn bus(context: &Context<'_>, kind: &str, target: Text<'_>) -> Option<Sourced> {
     }
 }
 
-fn driver<'a>(context: &Context<'a>, disk: &Disk<'a>, is_virtio: bool, running: &mut Running<'a>) -> Element {
+fn driver<'a>(
+    context: &Context<'a>,
+    disk: &Disk<'a>,
+    is_virtio: bool,
+    thread: Option<Sourced>,
+    queues: &mut Queues<'a>,
+) -> Element {
     let vector = disk.vector;
     let value = |name: &'static str| {
         vector.filled_text(name).or_else(|| context.site.member("DISK", name).and_then(Text::filled))
@@ -193,16 +257,14 @@ fn driver<'a>(context: &Context<'a>, disk: &Disk<'a>, is_virtio: bool, running: 
         Some(driver) => as_attribute(driver),
         None => "raw".into(),
     };
-    let mut driver = Element::new("driver")
+    let driver = Element::new("driver")
         .attr("name", "qemu")
         .attr("type", kind)
         .attr("cache", value("CACHE").map_or_else(|| "default".into(), as_attribute))
         .attr_if("io", value("IO").map(as_attribute))
-        .attr_if("discard", value("DISCARD").map(as_attribute));
-    if is_virtio && context.threads.value > 0 {
-        driver.set("iothread", iothread(context, vector, running));
-    }
-    let queues = running.queues.of(context, vector.text("VIRTIO_BLK_QUEUES"));
+        .attr_if("discard", value("DISCARD").map(as_attribute))
+        .attr_if("iothread", thread);
+    let queues = queues.of(context, vector.text("VIRTIO_BLK_QUEUES"));
     driver.attr_if("queues", queues.filter(|_| is_virtio))
 }
 

@@ -5,6 +5,7 @@
 
 mod context;
 mod cpu;
+pub mod device;
 mod disk;
 mod display;
 mod features;
@@ -17,6 +18,7 @@ mod options;
 mod os;
 mod pci;
 mod refusal;
+mod running;
 mod source;
 mod tail;
 pub mod tree;
@@ -28,6 +30,7 @@ use value::{Sourced as Value, as_bare, as_cdata};
 
 pub use options::{Emulator, Inputs, Options, Style};
 pub use refusal::Refusal;
+pub use running::RunningDomain;
 pub use tree::{Element, Line, Provenance};
 pub use value::Sourced;
 

@@ -89,21 +89,10 @@ pub fn hostdevs(context: &Context<'_>) -> Vec<Element> {
 }
 
 fn hostdev(pci: Vector<'_>) -> Option<Element> {
-    let source = host_address(pci)?;
+    let device = pci_device(pci)?;
     let mut element = match mediated(pci) {
         Some(uuid) => mediated_device(uuid),
-        None => {
-            let nvidia = pci.filled_text("MDEV_MODE").filter(|m| m.value.eq_ignore_ascii_case("nvidia"));
-            let managed = match nvidia {
-                Some(mode) => Sourced { value: "no".to_owned(), from: Provenance::Given(given(mode.at)) },
-                None => "yes".into(),
-            };
-            Element::new("hostdev")
-                .attr("mode", "subsystem")
-                .attr("type", "pci")
-                .attr("managed", managed)
-                .child(Element::new("source").child(source))
-        }
+        None => device,
     }
     .because(Provenance::Given(vector_given(pci)));
     let iommufd = pci.flag("IOMMUFD");
@@ -121,6 +110,23 @@ fn hostdev(pci: Vector<'_>) -> Option<Element> {
 pub fn mediated<'a>(pci: Vector<'a>) -> Option<Text<'a>> {
     let mode = pci.get("MDEV_MODE").unwrap_or("");
     pci.filled_text("UUID").filter(|_| mode.is_empty() || mode.eq_ignore_ascii_case("legacy"))
+}
+
+/// `hostdev` by the address on the host, if that is known.
+pub fn pci_device(pci: Vector<'_>) -> Option<Element> {
+    let source = host_address(pci)?;
+    let nvidia = pci.filled_text("MDEV_MODE").filter(|mode| mode.value.eq_ignore_ascii_case("nvidia"));
+    let managed = match nvidia {
+        Some(mode) => Sourced { value: "no".to_owned(), from: Provenance::Given(given(mode.at)) },
+        None => "yes".into(),
+    };
+    Some(
+        Element::new("hostdev")
+            .attr("mode", "subsystem")
+            .attr("type", "pci")
+            .attr("managed", managed)
+            .child(Element::new("source").child(source)),
+    )
 }
 
 /// `hostdev` of a mediated device.

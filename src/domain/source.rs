@@ -20,6 +20,8 @@ pub struct Disk<'a> {
     pub id: i64,
     /// Path of the data on the host, where it is a file or a block device.
     pub path: Sourced,
+    /// Whether it is attached to a running domain; DISK_TYPE then has a say for more kinds.
+    pub attached: bool,
 }
 
 /// Where a disk's data are.
@@ -44,7 +46,22 @@ pub fn is_cdrom(kind: &str) -> bool {
     matches!(kind, "CDROM" | "BLOCK_CDROM" | "RBD_CDROM" | "SHEEPDOG_CDROM" | "GLUSTER_CDROM")
 }
 
+/// TYPE, or DISK_TYPE for a volatile disk.
+pub fn kind(disk: Vector<'_>) -> &str {
+    let kind = disk.get("TYPE").unwrap_or("");
+    if kind.eq_ignore_ascii_case("swap") || kind.eq_ignore_ascii_case("fs") {
+        return disk.get("DISK_TYPE").unwrap_or("");
+    }
+    kind
+}
+
 impl<'a> Disk<'a> {
+    /// What `vector` is at deployment; `path` is where the data are if they are local.
+    pub fn new(vector: Vector<'a>, id: i64, path: Sourced) -> Self {
+        let disk_type = vector.get("DISK_TYPE").unwrap_or("");
+        Self { vector, kind: kind(vector), disk_type, id, path, attached: false }
+    }
+
     fn given(&self, name: &'a str) -> Option<Text<'a>> {
         self.vector.filled_text(name)
     }
@@ -66,6 +83,10 @@ impl<'a> Disk<'a> {
             "GLUSTER" | "GLUSTER_CDROM" => self.gluster(context, vm),
             "CDROM" if self.disk_type == "BLOCK" => self.local("block", true, "dev"),
             "CDROM" => self.local("file", true, "file"),
+            // A volume of a kind that has no place of its own; a block device opened as a file is refused by QEMU.
+            _ if self.attached && self.disk_type == "BLOCK" => self.local("block", false, "dev"),
+            _ if self.attached && self.disk_type.starts_with("SHEEPDOG") => self.sheepdog(context, vm),
+            _ if self.attached && self.disk_type == "GLUSTER" => self.gluster(context, vm),
             _ => self.local("file", false, "file"),
         }
     }
