@@ -1,5 +1,6 @@
 //! Runs a local program to its end and keeps what it printed.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio_util::sync::CancellationToken;
 
-use super::lines::Lines;
+use super::collect::Collector;
 use super::process::{End, Process, Start, StartError};
 use super::supervise::{Cause, collect, supervise};
 
@@ -62,18 +63,14 @@ pub async fn run(
 ) -> Result<Finished, StartError> {
     let began = Instant::now();
     let (process, mut pipes) = Process::start(start).await?;
-    let mut stdout = Sink::new(limits.cap);
-    let mut stderr = Sink::new(limits.cap);
-    let mut lines = Lines::default();
-    let mut on_err = |bytes: &[u8]| {
-        stderr.take(bytes);
-        lines.push(bytes, on_stderr);
-    };
+    let output = Mutex::new(Collector::new(limits.cap));
+    let on_out = |bytes: &[u8]| lock(&output).stdout(bytes);
+    let on_err = |bytes: &[u8]| lock(&output).stderr(bytes, on_stderr);
     let streams = async {
         tokio::join!(
             feed(pipes.stdin.take(), stdin),
-            pump(&mut pipes.stdout, |bytes| stdout.take(bytes)),
-            pump(&mut pipes.stderr, &mut on_err)
+            pump(&mut pipes.stdout, on_out),
+            pump(&mut pipes.stderr, on_err)
         );
         std::future::pending::<()>().await
     };
@@ -81,12 +78,17 @@ pub async fn run(
         cause = supervise(&process, limits.limit, limits.grace, &limits.cancel) => cause,
         () = streams => Cause::Itself,
     };
-    drain(&pipes.stdout, |bytes| stdout.take(bytes));
+    drain(&pipes.stdout, on_out);
     drain(&pipes.stderr, on_err);
-    lines.finish(on_stderr);
     let end = collect(process).await;
-    let dropped = stdout.dropped + stderr.dropped;
-    Ok(Finished { end, cause, stdout: stdout.kept, stderr: stderr.kept, dropped, took: began.elapsed() })
+    let mut output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
+    output.finish(on_stderr);
+    let Collector { stdout, stderr, dropped, .. } = output;
+    Ok(Finished { end, cause, stdout, stderr, dropped, took: began.elapsed() })
+}
+
+fn lock(output: &Mutex<Collector>) -> MutexGuard<'_, Collector> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The same for callers without a runtime (start of a program, before there is one).
@@ -98,25 +100,6 @@ pub fn run_blocking(start: &Start, stdin: Bytes, limits: &Limits) -> Result<Fini
     match runtime {
         Ok(runtime) => runtime.block_on(run(start, stdin, limits, &|_| {})),
         Err(source) => Err(StartError::new(start, source)),
-    }
-}
-
-/// Keeps bytes up to a cap and counts the others.
-struct Sink {
-    kept: Vec<u8>,
-    cap: usize,
-    dropped: u64,
-}
-
-impl Sink {
-    fn new(cap: usize) -> Self {
-        Self { kept: Vec::new(), cap, dropped: 0 }
-    }
-
-    fn take(&mut self, bytes: &[u8]) {
-        let room = (self.cap - self.kept.len()).min(bytes.len());
-        self.kept.extend_from_slice(&bytes[..room]);
-        self.dropped += (bytes.len() - room) as u64;
     }
 }
 

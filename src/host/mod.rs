@@ -1,6 +1,11 @@
 //! Runs a command somewhere: on a host over the driver's connection, or on the front-end.
 
 pub mod capture;
+pub mod channel;
+pub mod collect;
+pub mod fallback;
+pub mod gate;
+pub mod helper;
 pub mod job;
 pub mod lines;
 pub mod process;

@@ -274,12 +274,10 @@ impl Process {
         }
     }
 
-    /// Whether a process of its group lives, zombies not counted. Looks through /proc.
+    /// Whether a process of its group lives, zombies not counted.
     #[must_use]
     pub fn group_lives(&self) -> bool {
-        let Ok(entries) = std::fs::read_dir("/proc") else { return false };
-        let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        numbers.into_iter().any(|pid| lives_in_group(pid, self.id()))
+        !group_members(self.id()).is_empty()
     }
 
     /// Lets it live on when this value is dropped; it is reaped whenever it ends.
@@ -316,6 +314,14 @@ async fn spawn(start: &Start) -> io::Result<tokio::process::Child> {
         }
     }
     command.spawn()
+}
+
+/// The live processes of a group, zombies not counted. Looks through /proc.
+#[must_use]
+pub fn group_members(group: i32) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|pid| lives_in_group(*pid, group)).collect()
 }
 
 /// Reads `/proc/PID/stat`: number, name in parentheses (may hold anything), state, parent, group.

@@ -1,5 +1,7 @@
 //! What runs on a host, all of it in `kvmad-node`: one file or folder per subcommand.
 
+pub mod serve;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -16,6 +18,9 @@ pub struct Arguments {
 enum Command {
     /// Print version and protocol
     Version,
+    /// Run commands for a driver, over stdin and stdout
+    #[command(hide = true)]
+    Serve(serve::ServeArgs),
 }
 
 /// Runs `kvmad-node` with the arguments of the process.
@@ -23,6 +28,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.command {
+        Command::Serve(args) => serve::main(&args),
         Command::Version => {
             let text = format!("kvmad-node {}\n", env!("CARGO_PKG_VERSION"));
             match std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes()) {
