@@ -3,7 +3,13 @@
 //! Exit status: 0 fine, 1 a finding or a refusal, 2 usage or unreadable input, 3 could not check.
 
 mod completions;
+mod domain;
+mod domain_xml;
+mod explain;
+mod input;
+mod schema;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -18,6 +24,10 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Print the libvirt domain of a VM
+    DomainXml(domain_xml::Arguments),
+    /// Show what gave each value of a VM's domain, or what other defaults would change
+    Explain(explain::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
 }
@@ -35,8 +45,20 @@ pub const UNCHECKED: u8 = 3;
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let (out, err) = (&mut std::io::stdout(), &mut std::io::stderr());
     let status = match arguments.command {
+        Command::DomainXml(arguments) => domain_xml::run(&arguments, out, err),
+        Command::Explain(arguments) => explain::run(&arguments, out, err),
         Command::Completions(arguments) => completions::run(&arguments),
     };
     ExitCode::from(status)
+}
+
+/// Tells that the output could not be written, unless its reader just went away, and gives the exit status.
+fn unwritten(error: &io::Error, err: &mut dyn Write) -> u8 {
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        // Nobody is left to tell when stderr is gone too.
+        let _ = writeln!(err, "the output can't be written: {error}");
+    }
+    UNCHECKED
 }

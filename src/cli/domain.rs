@@ -1,0 +1,153 @@
+//! What `kvmad domain-xml` and `kvmad explain` share: the options, and making the domain.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+
+use super::input::{self, Text, Unreadable, Vm};
+use crate::domain::{self, Domain, Emulator, Inputs, Options, Refusal, Style};
+use crate::template::{Level, Template};
+
+/// Options that decide a domain.
+#[derive(Debug, Args)]
+pub struct Choices {
+    /// The defaults, vmm_exec_kvm.conf [default: the front-end's, else the one of kvmad]
+    #[arg(long, value_name = "CONF")]
+    pub defaults: Option<PathBuf>,
+    /// Template of the host, as text or XML (onehost show -x)
+    #[arg(long, value_name = "FILE")]
+    host_template: Option<PathBuf>,
+    /// Template of the cluster, as text or XML
+    #[arg(long, value_name = "FILE")]
+    cluster_template: Option<PathBuf>,
+    /// TYPE of the VM_MAD in oned.conf
+    #[arg(long = "type", value_enum, default_value_t = Kind::Kvm)]
+    kind: Kind,
+    /// DATASTORE_LOCATION of oned.conf [default: from the document, else /var/lib/one//datastores]
+    #[arg(long, value_name = "DIR")]
+    datastore_location: Option<String>,
+    /// Version of OpenNebula that the metadata names
+    #[arg(long, value_name = "V", default_value = "7.4.0")]
+    opennebula_version: String,
+    /// Reproduce the quirks of OpenNebula 7.4 instead of mending them
+    #[arg(long)]
+    as_opennebula: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Kvm,
+    Qemu,
+}
+
+/// Everything that is read once for all VMs.
+#[derive(Debug)]
+pub struct Ground {
+    /// The defaults.
+    pub defaults: Text,
+    host: Template,
+    cluster: Template,
+    options: Options,
+}
+
+/// Why there is no domain.
+#[derive(Debug)]
+pub enum Failure {
+    /// A file can't be read.
+    Unreadable(Unreadable),
+    /// The VM is refused.
+    Refused(Refusal),
+}
+
+impl Choices {
+    /// Reads what they name; a syntax error in the defaults is told on `err`.
+    ///
+    /// # Errors
+    /// When a file can't be read.
+    pub fn read(&self, err: &mut dyn Write) -> Result<Ground, Unreadable> {
+        let template = |path: &Option<PathBuf>, level| {
+            path.as_deref().map_or(Ok(Template::new()), |path| input::template(path, level))
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Ok(Ground {
+            defaults: input::defaults(self.defaults.as_deref(), err)?,
+            host: template(&self.host_template, Level::Host)?,
+            cluster: template(&self.cluster_template, Level::Cluster)?,
+            options: Options {
+                emulator: match self.kind {
+                    Kind::Kvm => Emulator::Kvm,
+                    Kind::Qemu => Emulator::Qemu,
+                },
+                datastore_location: self.datastore_location.clone(),
+                opennebula_version: self.opennebula_version.clone(),
+                style: if self.as_opennebula { Style::AsOpenNebula } else { Style::Mended },
+                now: i64::try_from(now).unwrap_or(i64::MAX),
+                ..Options::default()
+            },
+        })
+    }
+}
+
+impl Ground {
+    /// The VM in `file`.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn vm(&self, file: &Path) -> Result<Vm, Unreadable> {
+        let os = self.defaults.parsed.template.vector("OS");
+        input::vm(file, os.and_then(|os| os.filled("MACHINE")))
+    }
+
+    /// The domain of `vm`.
+    ///
+    /// # Errors
+    /// [`Refusal`]
+    pub fn domain(&self, vm: &Vm) -> Result<Domain, Refusal> {
+        self.domain_with(vm, &self.defaults.parsed.template)
+    }
+
+    /// The domain of `vm` with other defaults.
+    ///
+    /// # Errors
+    /// [`Refusal`]
+    pub fn domain_with(&self, vm: &Vm, defaults: &Template) -> Result<Domain, Refusal> {
+        domain::generate(&Inputs {
+            vm: &vm.document,
+            defaults,
+            host: &self.host,
+            cluster: &self.cluster,
+            options: &self.options,
+        })
+    }
+}
+
+impl From<Unreadable> for Failure {
+    fn from(error: Unreadable) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Failure {
+    /// Tells it on `err` and gives the exit status.
+    pub fn tell(&self, file: &Path, err: &mut dyn Write) -> u8 {
+        // Nobody is left to tell when stderr is gone.
+        match self {
+            Self::Unreadable(error) => {
+                let _ = writeln!(err, "{error}");
+                super::USAGE
+            }
+            Self::Refused(refusal) => {
+                let _ = writeln!(err, "{}: no domain: {refusal}", file.display());
+                super::FINDING
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Reading what the commands are given: VMs as documents or templates, defaults, templates of hosts and clusters.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::conf::shipped;
+use crate::settings::Paths;
+use crate::template::document::{self, VmDocument};
+use crate::template::normalise::{Surroundings, normalise};
+use crate::template::text::{Parsed, Rules, parse_bytes};
+use crate::template::xml::Document;
+use crate::template::{Level, Template};
+
+/// Most bytes of a VM document.
+const DOCUMENT_LIMIT: u64 = 128 << 20;
+/// Most bytes of a template in text form.
+const TEXT_LIMIT: u64 = 16 << 20;
+
+/// Why a file could not be read. The text is complete: it names the file, may hold a picture of the place.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreadable(pub String);
+
+/// A VM and how it came to be.
+#[derive(Debug)]
+pub struct Vm {
+    /// The VM.
+    pub document: VmDocument,
+    /// What was assumed when it was made from a template; for people.
+    pub notes: Vec<String>,
+}
+
+/// A text and what it says.
+#[derive(Debug)]
+pub struct Text {
+    /// Its name for people.
+    pub file: String,
+    /// The text, broken bytes replaced.
+    pub text: String,
+    /// What it says.
+    pub parsed: Parsed,
+}
+
+/// The bytes of `path`, `-` for stdin.
+///
+/// # Errors
+/// When it can't be read, or is longer than `limit`.
+pub fn bytes(path: &Path, limit: u64) -> Result<Vec<u8>, Unreadable> {
+    let name = path.display();
+    let fail = |error: io::Error| Unreadable(format!("{name} can't be read: {error}"));
+    let mut bytes = Vec::new();
+    let mut take = |reader: &mut dyn Read| reader.take(limit + 1).read_to_end(&mut bytes);
+    if path == Path::new("-") {
+        take(&mut io::stdin().lock()).map_err(fail)?;
+    } else {
+        take(&mut File::open(path).map_err(fail)?).map_err(fail)?;
+    }
+    if bytes.len() as u64 > limit {
+        return Err(Unreadable(format!("{name} is longer than {} MiB", limit >> 20)));
+    }
+    Ok(bytes)
+}
+
+/// Reads a template in text form.
+///
+/// # Errors
+/// When the file can't be read. What is wrong in the text stands in [`Text::parsed`].
+pub fn text(path: &Path, level: Level, rules: Rules) -> Result<Text, Unreadable> {
+    let file = path.display().to_string();
+    let bytes = bytes(path, TEXT_LIMIT)?;
+    Ok(parsed(&bytes, file, level, rules))
+}
+
+fn parsed(bytes: &[u8], file: String, level: Level, rules: Rules) -> Text {
+    let (text, parsed) = parse_bytes(bytes, level, &file, rules);
+    Text { text: text.into_owned(), parsed, file }
+}
+
+/// The defaults file: the one that is named, else the front-end's, else the one that is shipped. A syntax
+/// error in it is told on `err` and not fatal, as in `oned`.
+///
+/// # Errors
+/// When it can't be read.
+pub fn defaults(path: Option<&Path>, err: &mut dyn Write) -> Result<Text, Unreadable> {
+    let text = match path {
+        Some(path) => text(path, Level::Defaults, Rules::DEFAULTS)?,
+        None => match front_end_defaults() {
+            Some(path) => text(&path, Level::Defaults, Rules::DEFAULTS)?,
+            None => {
+                let shipped = shipped::vmm_exec_kvm_conf();
+                let file = "vmm_exec_kvm.conf of kvmad".to_owned();
+                parsed(shipped.as_bytes(), file, Level::Defaults, Rules::DEFAULTS)
+            }
+        },
+    };
+    if let Some(error) = &text.parsed.error {
+        // Nobody is left to tell when stderr is gone.
+        let _ = writeln!(
+            err,
+            "{}\nnote: as oned does, what stands before it counts, the rest is left out",
+            error.picture(&text.file, &text.text, false)
+        );
+    }
+    Ok(text)
+}
+
+fn front_end_defaults() -> Option<PathBuf> {
+    let path = Paths::from_environment().etc.join("vmm_exec/vmm_exec_kvm.conf");
+    path.exists().then_some(path)
+}
+
+/// The template of a host or a cluster: text, or the XML of `onehost show -x` and the like.
+///
+/// # Errors
+/// When it can't be read or holds an error.
+pub fn template(path: &Path, level: Level) -> Result<Template, Unreadable> {
+    let file = path.display().to_string();
+    let bytes = bytes(path, TEXT_LIMIT)?;
+    if !is_xml(&bytes) {
+        let text = parsed(&bytes, file, level, Rules::TEMPLATE);
+        return whole(text);
+    }
+    let document = xml(bytes, &file)?;
+    let root = document.root();
+    let element = match root.name() {
+        "TEMPLATE" => root,
+        _ => root.child("TEMPLATE").ok_or_else(|| {
+            Unreadable(format!("{file}: the document is a <{}> without a <TEMPLATE>", root.name()))
+        })?,
+    };
+    Ok(document::template(&document, element, level, Some(&file.as_str().into())))
+}
+
+/// A text that must not hold an error.
+fn whole(text: Text) -> Result<Template, Unreadable> {
+    match &text.parsed.error {
+        Some(error) => Err(Unreadable(error.picture(&text.file, &text.text, false))),
+        None => Ok(text.parsed.template),
+    }
+}
+
+/// Whether this is XML: its first byte that is not white space is `<`.
+pub fn is_xml(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'<')
+}
+
+fn xml(bytes: Vec<u8>, file: &str) -> Result<Document, Unreadable> {
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+        Unreadable(format!("{file}, line {line}: byte {at} is not UTF-8, the encoding of these documents"))
+    })?;
+    Document::parse(text).map_err(|error| Unreadable(format!("{file}, {error}")))
+}
+
+/// Reads a VM: a `<VM>`, an action document, or a template in text form, which is made a document as `oned`
+/// would; `machine` is what the defaults give as OS/MACHINE then.
+///
+/// # Errors
+/// When it can't be read, is no VM, or `oned` would refuse the template.
+pub fn vm(path: &Path, machine: Option<&str>) -> Result<Vm, Unreadable> {
+    let file = path.display().to_string();
+    let bytes = bytes(path, DOCUMENT_LIMIT)?;
+    if is_xml(&bytes) {
+        let document = xml(bytes, &file)?;
+        let vm = VmDocument::read(&document, Some(&file))
+            .map_err(|error| Unreadable(format!("{file}: {error}")))?;
+        return Ok(Vm { document: vm, notes: Vec::new() });
+    }
+    if bytes.len() as u64 > TEXT_LIMIT {
+        return Err(Unreadable(format!("{file} is a template longer than {} MiB", TEXT_LIMIT >> 20)));
+    }
+    let template = whole(parsed(&bytes, file.clone(), Level::Vm, Rules::TEMPLATE))?;
+    let around = Surroundings { machine: machine.map(str::to_owned), ..Surroundings::default() };
+    let made = normalise(&template, &around)
+        .map_err(|refused| Unreadable(format!("{file}: OpenNebula would refuse this VM: {refused}")))?;
+    Ok(Vm { document: made.vm, notes: made.notes })
+}
