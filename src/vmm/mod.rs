@@ -1,5 +1,6 @@
 //! The VMM driver: one request becomes one plan of steps with roll-back, and one reply.
 
+pub mod driver;
 pub mod execute;
 pub mod payload;
 pub mod plan;

@@ -2,5 +2,8 @@
 //! 4.14 (`tests/corpus`), and what its drivers ran for them.
 
 mod corpus;
+mod hostile;
+mod lives;
+mod recorder;
 mod show;
 mod table;
