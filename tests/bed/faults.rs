@@ -107,10 +107,9 @@ fn cancel_ends_a_shutdown_that_waits_and_only_cancel_is_answered() {
     let _use = bed::shared();
     let front = FrontEnd::staged();
     for (id, with_line) in [(2048, true), (2049, false)] {
-        let mut vm = Vm::new(&front, id, "node1");
+        let mut vm = Vm::new(&front, id, "node1").without_guest();
         let mut driver = Driver::ready(&front, PARALLEL);
         deploy(&mut driver, &mut vm);
-        assert!(bed::virsh("node1", &["suspend", &vm.domain()]).is_some(), "a guest that does not hear ACPI");
         driver.send("SHUTDOWN", id, &vm.document().payload());
         std::thread::sleep(Duration::from_secs(2));
         if with_line {
