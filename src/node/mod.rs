@@ -1,5 +1,9 @@
 //! What runs on a host, all of it in `kvmad-node`: one file or folder per subcommand.
 
+pub mod check;
+pub mod monitor;
+pub mod root;
+pub mod tools;
 pub mod serve;
 
 use std::process::ExitCode;

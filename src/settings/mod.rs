@@ -10,5 +10,5 @@ pub mod value;
 
 pub use load::{Notice, SettingsError};
 pub use paths::Paths;
-pub use table::{Action, Host, Log, Mad, SECTIONS, Setting, Settings, TABLE};
+pub use table::{Action, Agent, Host, Im, Log, Mad, SECTIONS, Setting, Settings, TABLE};
 pub use value::{Percent, Size};

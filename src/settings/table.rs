@@ -134,6 +134,64 @@ settings! {
         /// How often a connection is tried for rolling back.
         rollback_tries: usize = "3";
     }
+    /// Starting, stopping and pulling the monitoring of hosts (IM driver).
+    im: Im {
+        /// The most time that one START_MONITOR, STOP_MONITOR or MONITOR may take with all its tries.
+        /// onemonitord sends a second START after 300 s, whether the first still runs or not.
+        total_timeout: Duration = "280s";
+        /// Time limit of one try when the driver was started without `-w`.
+        timeout: Duration = "90s";
+        /// Pause before a further try (`-r`).
+        retry_wait: Duration = "1s";
+        /// What the text of a MONITOR reply looks like: `auto`, `3.8` (plain, one line), `4.0` (base64).
+        /// Auto: base64; OpenNebula 3.8 can't be told from 4.0 by its requests.
+        pull_format: String = "auto";
+    }
+    /// The monitoring agent. It runs on the hosts and reads `etc/kvmad.conf` of the remotes there, so put these into
+    /// `/var/lib/one/remotes/etc/kvmad.conf`.
+    agent: Agent {
+        /// How long virsh may take for states and statistics. A libvirt daemon that takes longer counts as hung.
+        libvirt_timeout: Duration = "10s";
+        /// How long virsh may take for what a host can do (capabilities, CPU models), which starts QEMU.
+        capabilities_timeout: Duration = "60s";
+        /// After this time without an answer from libvirt the host is reported as failed.
+        trouble_after: Duration = "30s";
+        /// How long a pause by a user must last until the VM is reported SUSPENDED.
+        pause_wait: Duration = "2s";
+        /// A change of state is reported a second time after this: oned ignores reports within 30 s of a change of
+        /// its own.
+        repeat: Duration = "35s";
+        /// Looks (one each STATE_VM period) that a VM may be missing without a word before it counts as off.
+        misses: usize = "5";
+        /// How long a VM that was saved or migrated away by hand is remembered.
+        obsolete: Duration = "12h";
+        /// How long a file system of a datastore may take to tell its space.
+        datastore_timeout: Duration = "5s";
+        /// Time limit of one command to a guest agent.
+        guest_timeout: Duration = "5s";
+        /// Guest agents that are asked at the same time.
+        guest_workers: usize = "4";
+        /// Time limit of one executable in a probe folder; its process group is ended then.
+        probe_timeout: Duration = "60s";
+        /// Most output of one executable in a probe folder; one that prints more is dropped.
+        probe_output: Size = "1 MiB";
+        /// Probes of OpenNebula (file names, separated by commas) that are run although the agent knows what they
+        /// tell: for those that were edited.
+        run_probes: String = "";
+        /// Longest datagram; what is larger goes by TCP. IPv4 carries 65507 bytes.
+        datagram_limit: Size = "60000";
+        /// How long sending by TCP may take.
+        send_timeout: Duration = "5s";
+        /// Longest pause before a state that could not be sent is sent again.
+        resend: Duration = "10s";
+        /// Write Prometheus figures to this file each minute (the textfile folder of the node exporter).
+        metrics_file: Option<PathBuf> = "";
+        /// Serve Prometheus figures on this port of the loopback address; 0: not at all.
+        metrics_port: usize = "0";
+        /// OpenNebula's version for the old pull probes: `auto` (the file VERSION of the remotes, else 4.2), or
+        /// a version such as `3.8`.
+        pull_version: String = "auto";
+    }
     /// The driver's own log. It never goes to oned: use it to look into a driver.
     log: Log {
         /// Where it goes: `stderr` (which oned closes: seen only with ONE_MAD_DEBUG), `journald`, `none`, or the

@@ -1,0 +1,247 @@
+//! What a VM needs of its host: CPU, /dev/kvm, libvirt, QEMU.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Finding, Group, Verdict};
+use crate::node::monitor::collect::cpu::has_flag;
+use crate::node::monitor::virsh::Virsh;
+use crate::node::root::Root;
+
+const KVM: &str = "/dev/kvm";
+
+/// The CPU's virtualization is switched on. The flags are evidence only: other architectures have none, and with
+/// /dev/kvm there is no doubt.
+pub fn cpu(root: &Root) -> Finding {
+    let id = "cpu-virtualization";
+    if let Some(flag) = ["vmx", "svm"].into_iter().find(|flag| has_flag(root, flag)) {
+        return Finding::ok(id, Group::Kvm, format!("/proc/cpuinfo lists {flag}"));
+    }
+    if root.exists(KVM) {
+        return Finding::ok(id, Group::Kvm, "/proc/cpuinfo lists neither vmx nor svm, but /dev/kvm is there");
+    }
+    let mend =
+        "switch virtualization (VT-x, AMD-V) on in the firmware set-up, or allow nested virtualization";
+    Finding::bad(id, Group::Kvm, Verdict::Warning, "/proc/cpuinfo lists neither vmx nor svm", mend)
+}
+
+/// /dev/kvm is there and may be opened for reading and writing.
+pub fn device(root: &Root, emulated: bool) -> Finding {
+    let id = "dev-kvm";
+    let serious = if emulated { Verdict::Warning } else { Verdict::Failure };
+    match std::fs::File::options().read(true).write(true).open(root.path(KVM)) {
+        Ok(_) => Finding::ok(id, Group::Kvm, "/dev/kvm can be opened"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let mend = "modprobe kvm_intel (or kvm_amd); in a VM: allow nested virtualization on its host";
+            Finding::bad(id, Group::Kvm, serious, "/dev/kvm is not there", mend)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let mend = "usermod -aG kvm oneadmin, and /dev/kvm of group kvm with mode 0660";
+            Finding::bad(id, Group::Kvm, serious, "/dev/kvm may not be opened by this user", mend)
+        }
+        Err(error) => Finding::bad(
+            id,
+            Group::Kvm,
+            serious,
+            format!("/dev/kvm can't be opened: {error}"),
+            "dmesg | grep kvm",
+        ),
+    }
+}
+
+/// The kernel modules. Kernels with kvm built in have none, so absence alone is no fault.
+pub fn modules(root: &Root) -> Finding {
+    let id = "kvm-modules";
+    let there: Vec<&str> = ["kvm", "kvm_intel", "kvm_amd"]
+        .into_iter()
+        .filter(|name| root.exists(format!("/sys/module/{name}")))
+        .collect();
+    if !there.is_empty() {
+        return Finding::ok(id, Group::Kvm, format!("loaded: {}", there.join(", ")));
+    }
+    if root.exists(KVM) {
+        return Finding::ok(id, Group::Kvm, "no module kvm, but /dev/kvm is there (built in)");
+    }
+    Finding::bad(
+        id,
+        Group::Kvm,
+        Verdict::Warning,
+        "no module kvm is loaded",
+        "modprobe kvm_intel or modprobe kvm_amd",
+    )
+}
+
+/// `virsh` is in PATH.
+pub fn virsh(root: &Root) -> Finding {
+    match find(root, "virsh") {
+        Some(path) => Finding::ok("virsh", Group::Kvm, path.display().to_string()),
+        None => {
+            let mend = "apt-get install libvirt-clients (dnf install libvirt-client)";
+            Finding::bad("virsh", Group::Kvm, Verdict::Failure, "virsh is not in PATH", mend)
+        }
+    }
+}
+
+/// The libvirt daemon answers, and is not the release whose connections break.
+pub async fn libvirt(virsh: &Virsh) -> Finding {
+    let id = "libvirt";
+    let told = match virsh.run(&["version"], Bytes::new(), Duration::from_secs(20)).await {
+        Ok(told) => told,
+        Err(reason) => {
+            let mend = "systemctl start libvirtd (or virtqemud.socket); usermod -aG libvirt oneadmin";
+            let evidence = format!("{} does not answer: {reason}", virsh.uri());
+            return Finding::bad(id, Group::Kvm, Verdict::Failure, evidence, mend);
+        }
+    };
+    // "Using library: libvirt 9.0.0" in every locale's first line: its last word is the number.
+    let version = told.lines().find_map(|line| line.rsplit(' ').next().filter(|word| word.contains('.')));
+    match version {
+        Some("0.8.7") => Finding::bad(
+            id,
+            Group::Kvm,
+            Verdict::Warning,
+            "libvirt 0.8.7 breaks connections (cannot close file: Bad file descriptor)",
+            "upgrade libvirt",
+        ),
+        Some(version) => Finding::ok(id, Group::Kvm, format!("{} answers, libvirt {version}", virsh.uri())),
+        None => Finding::ok(id, Group::Kvm, format!("{} answers", virsh.uri())),
+    }
+}
+
+/// QEMU for the CPU's architecture, qemu-img, and what cloud-image VMs need.
+pub fn tools(root: &Root, machine: &str) -> Vec<Finding> {
+    let system = match machine {
+        "i686" | "i586" | "i486" => "i386",
+        other => other,
+    };
+    let emulators =
+        [format!("qemu-system-{system}"), "qemu-kvm".to_owned(), "kvm".to_owned(), "qemu-kvm-one".to_owned()];
+    let emulator = emulators.iter().find_map(|name| find(root, name)).or_else(|| {
+        let path = root.path("/usr/libexec/qemu-kvm");
+        path.exists().then_some(path)
+    });
+    let isos = ["genisoimage", "mkisofs", "xorriso"];
+    let failure = (Group::Kvm, Verdict::Failure);
+    let warning = (Group::Cloud, Verdict::Warning);
+    vec![
+        tool(
+            "emulator",
+            failure,
+            emulator,
+            &format!("qemu-system-{system}"),
+            "install QEMU: apt-get install qemu-system-x86 (dnf install qemu-kvm)",
+        ),
+        tool(
+            "qemu-img",
+            failure,
+            find(root, "qemu-img"),
+            "qemu-img",
+            "apt-get install qemu-utils (dnf install qemu-img)",
+        ),
+        tool(
+            "iso-maker",
+            warning,
+            isos.iter().find_map(|name| find(root, name)),
+            "genisoimage, mkisofs or xorriso",
+            "apt-get install genisoimage (or xorriso)",
+        ),
+        tool(
+            "virt-install",
+            warning,
+            find(root, "virt-install"),
+            "virt-install",
+            "apt-get install virtinst (only asked for by some guides; kvmad does not use it)",
+        ),
+    ]
+}
+
+fn tool(
+    id: &'static str,
+    (group, verdict): (Group, Verdict),
+    path: Option<PathBuf>,
+    wanted: &str,
+    mend: &str,
+) -> Finding {
+    match path {
+        Some(path) => Finding::ok(id, group, path.display().to_string()),
+        None => Finding::bad(id, group, verdict, format!("{wanted} is not there"), mend),
+    }
+}
+
+/// The first executable of this name in PATH (and the folders that ssh sessions of a user often lack).
+fn find(root: &Root, name: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = path.split(':').chain(["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]);
+    folders.filter(|folder| folder.starts_with('/')).map(|folder| root.path(folder).join(name)).find(|path| {
+        std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::node::tools::fake::Fake;
+
+    fn host(files: &[&str]) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().expect("a folder");
+        for path in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("parent")).expect("made");
+            std::fs::write(&path, "processor: 0\nflags: fpu vmx\n").expect("written");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("mode");
+        }
+        let root = Root::at(dir.path());
+        (dir, root)
+    }
+
+    #[test]
+    fn a_good_host_is_ok() {
+        let (_dir, root) = host(&[
+            "proc/cpuinfo",
+            "dev/kvm",
+            "sys/module/kvm/x",
+            "usr/bin/virsh",
+            "usr/bin/qemu-system-x86_64",
+            "usr/bin/qemu-img",
+            "usr/bin/xorriso",
+        ]);
+        let mut all = vec![cpu(&root), device(&root, false), modules(&root), virsh(&root)];
+        all.extend(tools(&root, "x86_64"));
+        let bad: Vec<&Finding> = all.iter().filter(|f| f.verdict != Verdict::Ok).collect();
+        assert_eq!(bad.iter().map(|f| f.id).collect::<Vec<_>>(), ["virt-install"]);
+    }
+
+    #[test]
+    fn a_bare_host_says_what_is_missing_and_how_to_mend_it() {
+        let (_dir, root) = host(&[]);
+        let mut all = vec![cpu(&root), device(&root, false), modules(&root), virsh(&root)];
+        all.extend(tools(&root, "x86_64"));
+        let failed: Vec<&str> = all.iter().filter(|f| f.verdict == Verdict::Failure).map(|f| f.id).collect();
+        assert_eq!(failed, ["dev-kvm", "virsh", "emulator", "qemu-img"]);
+        assert!(all.iter().filter(|f| f.verdict != Verdict::Ok).all(|f| !f.mend.is_empty()));
+        assert_eq!(device(&root, true).verdict, Verdict::Warning);
+    }
+
+    #[tokio::test]
+    async fn libvirt_is_told_by_its_answer() {
+        let check = |answer: Result<&'static str, i32>| async move {
+            let tools =
+                Fake(move |_: &_| answer.map(str::to_owned).map_err(|status| (status, "down".to_owned())));
+            libvirt(&Virsh::new(Arc::new(tools), "qemu:///system", Duration::from_secs(1))).await
+        };
+        let good = check(Ok("Compiled against library: libvirt 9.0.0\nUsing API: QEMU 9.0.0\n")).await;
+        assert_eq!(
+            (good.verdict, good.evidence.as_str()),
+            (Verdict::Ok, "qemu:///system answers, libvirt 9.0.0")
+        );
+        assert_eq!(check(Ok("library: libvirt 0.8.7\n")).await.verdict, Verdict::Warning);
+        let down = check(Err(1)).await;
+        assert_eq!(down.verdict, Verdict::Failure);
+        assert!(down.evidence.contains("down"));
+    }
+}

@@ -1,0 +1,112 @@
+//! Whether a host is fit for KVM. Each check gives one [`Finding`]: a verdict, what was found, and what mends it. "Could
+//! not check" is never mistaken for a failure. Shared by the monitoring agent and the doctor.
+
+mod kvm;
+
+use crate::node::monitor::virsh::Virsh;
+use crate::node::root::Root;
+
+/// What a check came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Works, with a limit or a risk.
+    Warning,
+    /// VMs will not run, or not as they should.
+    Failure,
+    /// Does not apply here.
+    Skipped,
+    /// It could not be found out.
+    CouldNotCheck,
+}
+
+/// For what a check counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// What VMs of OpenNebula need.
+    Kvm,
+    /// What cloud-image VMs (`kvmad vm`) need on top.
+    Cloud,
+}
+
+/// The outcome of one check.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Finding {
+    /// Stable name of the check: lower case, digits and `-`.
+    pub id: &'static str,
+    /// For what it counts.
+    pub group: Group,
+    /// What it came to.
+    pub verdict: Verdict,
+    /// What was found, for people.
+    pub evidence: String,
+    /// The command or edit that mends it; empty when nothing is to be mended.
+    pub mend: String,
+}
+
+impl Finding {
+    /// All well.
+    pub fn ok(id: &'static str, group: Group, evidence: impl Into<String>) -> Self {
+        Self { id, group, verdict: Verdict::Ok, evidence: evidence.into(), mend: String::new() }
+    }
+
+    /// Anything else, with its mend.
+    pub fn bad(
+        id: &'static str,
+        group: Group,
+        verdict: Verdict,
+        evidence: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self { id, group, verdict, evidence: evidence.into(), mend: mend.into() }
+    }
+}
+
+/// All checks of whether a host can run VMs. `emulated` is for hosts that are meant for type qemu, which need no
+/// /dev/kvm.
+pub async fn readiness(root: &Root, virsh: &Virsh, machine: &str, emulated: bool) -> Vec<Finding> {
+    let mut all = vec![kvm::cpu(root), kvm::device(root, emulated), kvm::modules(root), kvm::virsh(root)];
+    all.push(kvm::libvirt(virsh).await);
+    all.extend(kvm::tools(root, machine));
+    all
+}
+
+/// The findings as monitoring attributes: KVMAD_READY (YES unless a check of the kvm group failed),
+/// KVMAD_CHECKS_FAILED, KVMAD_CHECKS_WARNING and KVMAD_CHECKS_UNKNOWN (lists of checks, empty when there are none).
+pub fn attributes(findings: &[Finding], text: &mut String) {
+    let named = |verdict: Verdict| {
+        let ids: Vec<&str> = findings.iter().filter(|f| f.verdict == verdict).map(|f| f.id).collect();
+        ids.join(",")
+    };
+    let ready = !findings.iter().any(|f| f.group == Group::Kvm && f.verdict == Verdict::Failure);
+    text.push_str(&format!("KVMAD_READY={}\n", if ready { "YES" } else { "NO" }));
+    for (name, verdict) in
+        [("FAILED", Verdict::Failure), ("WARNING", Verdict::Warning), ("UNKNOWN", Verdict::CouldNotCheck)]
+    {
+        text.push_str(&format!("KVMAD_CHECKS_{name}=\"{}\"\n", named(verdict)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_failure_of_the_kvm_group_makes_a_host_unfit() {
+        let of = |group, verdict| Finding::bad("x", group, verdict, "e", "m");
+        for (findings, ready) in [
+            (vec![], "YES"),
+            (vec![of(Group::Cloud, Verdict::Failure), of(Group::Kvm, Verdict::Warning)], "YES"),
+            (vec![of(Group::Kvm, Verdict::CouldNotCheck)], "YES"),
+            (vec![of(Group::Kvm, Verdict::Failure)], "NO"),
+        ] {
+            let mut text = String::new();
+            attributes(&findings, &mut text);
+            assert!(text.starts_with(&format!("KVMAD_READY={ready}\nKVMAD_CHECKS_FAILED=\"")), "{text}");
+            assert_eq!(crate::node::monitor::text::check(&text), Ok(()));
+        }
+    }
+}
