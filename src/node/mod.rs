@@ -3,8 +3,8 @@
 pub mod check;
 pub mod monitor;
 pub mod root;
-pub mod tools;
 pub mod serve;
+pub mod tools;
 
 use std::process::ExitCode;
 
