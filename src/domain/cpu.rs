@@ -16,9 +16,21 @@ const PINNED_MOST: u32 = 16_384;
 /// `vcpu`: `VCPU`, with `VCPU_MAX` as the most that can be plugged.
 pub fn vcpu(context: &Context<'_>) -> Option<Element> {
     let vcpu = context.vcpu?;
+    let plain = |text: Text<'_>, sourced: Sourced| {
+        let number = number::int(text.value);
+        // libvirt takes no blanks and signs, which count as part of a number for OpenNebula.
+        if context.mended && number.valid {
+            return Sourced { value: number.value.to_string(), ..sourced };
+        }
+        sourced
+    };
     match context.vcpu_max {
-        Some(max) => Some(Element::new("vcpu").attr("current", as_attribute(vcpu)).text(as_cdata(max))),
-        None => Some(Element::new("vcpu").text(as_cdata(vcpu))),
+        Some(max) => Some(
+            Element::new("vcpu")
+                .attr("current", plain(vcpu, as_attribute(vcpu)))
+                .text(plain(max, as_cdata(max))),
+        ),
+        None => Some(Element::new("vcpu").text(plain(vcpu, as_cdata(vcpu)))),
     }
 }
 

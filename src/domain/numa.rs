@@ -29,7 +29,7 @@ pub fn cells(
     nodes: &[Vector<'_>],
     cpu: &mut Element,
 ) -> Result<Numa, Refusal> {
-    let pages = topology.and_then(|topology| huge_pages(topology));
+    let pages = topology.and_then(|topology| huge_pages(context, topology));
     let Some(first) = nodes.first() else { return Ok(Numa { tune: None, pages }) };
     if nodes.len() > NODES_MOST {
         let given = super::tree::Given { attribute: "NUMA_NODE".to_owned(), origin: first.origin.clone() };
@@ -65,10 +65,11 @@ pub fn cells(
     Ok(Numa { tune: tune(context, nodes), pages })
 }
 
-fn huge_pages(topology: Vector<'_>) -> Option<Sourced> {
+fn huge_pages(context: &Context<'_>, topology: Vector<'_>) -> Option<Sourced> {
     let size = topology.int("HUGEPAGE_SIZE", 0);
     let from = size.at.map(given);
-    (size.value != 0)
+    // OpenNebula writes a negative size; libvirt knows none.
+    (size.value > 0 || (size.value < 0 && !context.mended))
         .then(|| Sourced::computed(i64::from(size.value) * 1024, "TOPOLOGY.HUGEPAGE_SIZE in KiB", from))
 }
 

@@ -94,6 +94,10 @@ fn secure(firmware: &Firmware<'_>) -> Sourced {
 fn add_kernel(context: &Context<'_>, os: &mut Element) {
     let member = |name| context.all.member("OS", name).and_then(Text::filled);
     let Some(kernel) = member("KERNEL") else {
+        if let Some(path) = member("BOOTLOADER").filter(|_| context.mended) {
+            context.warn(format!("{} is left out: KVM has no boot loader on the host", given(path.at)));
+            return;
+        }
         os.children.extend(
             member("BOOTLOADER")
                 .map(|path| super::tree::Node::Element(Element::new("bootloader").text(as_cdata(path)))),

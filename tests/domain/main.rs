@@ -2,4 +2,5 @@
 
 mod compare;
 mod corpus;
+mod schema;
 mod support;
