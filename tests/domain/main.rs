@@ -2,5 +2,7 @@
 
 mod compare;
 mod corpus;
+mod properties;
+mod rules;
 mod schema;
 mod support;
