@@ -5,6 +5,8 @@ pub mod monitor;
 pub mod root;
 pub mod serve;
 pub mod tools;
+pub mod vnm;
+pub mod xml;
 
 use std::process::ExitCode;
 
@@ -25,6 +27,16 @@ enum Command {
     /// Run commands for a driver, over stdin and stdout
     #[command(hide = true)]
     Serve(serve::ServeArgs),
+    /// Settings of the network drivers for their scripts
+    Vnm {
+        #[command(subcommand)]
+        command: vnm::Command,
+    },
+    /// Read and change XML for the action scripts
+    Xml {
+        #[command(subcommand)]
+        command: xml::Command,
+    },
 }
 
 /// Runs `kvmad-node` with the arguments of the process.
@@ -33,6 +45,8 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.command {
         Command::Serve(args) => serve::main(&args),
+        Command::Vnm { command } => vnm::main(command),
+        Command::Xml { command } => xml::main(command),
         Command::Version => {
             let text = format!("kvmad-node {}\n", env!("CARGO_PKG_VERSION"));
             match std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes()) {

@@ -1,0 +1,8 @@
+//! The scripts that run on a host: against a stand-in for virsh, and against real libvirt on the test bed.
+#![allow(clippy::disallowed_methods)]
+
+mod bed;
+mod faults;
+mod lifecycle;
+mod place;
+mod vnm;
