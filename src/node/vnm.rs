@@ -103,8 +103,7 @@ fn plain(table: Settings) -> Settings {
 
 /// What `name` is set to: by `over`, else by the file.
 fn setting(settings: &Settings, over: &str, name: &str) -> String {
-    let own =
-        over.split(',').filter_map(|part| part.split_once('=')).filter(|(key, _)| key.trim() == name).last();
+    let own = over.split(',').filter_map(|part| part.split_once('=')).rfind(|(key, _)| key.trim() == name);
     if let Some((_, value)) = own {
         let value = value.trim();
         return match value.to_ascii_lowercase().as_str() {

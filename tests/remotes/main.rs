@@ -3,6 +3,6 @@
 
 mod bed;
 mod faults;
-mod lifecycle;
+mod node;
 mod place;
 mod vnm;

@@ -41,10 +41,10 @@ fn visit(element: &Element, home: &Home<'_>, edits: &mut Edits<'_>) {
     if changed {
         edits.set_attributes(element, &attributes);
     }
-    if element.elements().next().is_none() {
-        if let Some(moved) = home.moved(element.text().trim()) {
-            edits.set_text(element, &moved);
-        }
+    if element.elements().next().is_none()
+        && let Some(moved) = home.moved(element.text().trim())
+    {
+        edits.set_text(element, &moved);
     }
     for child in element.elements() {
         visit(child, home, edits);

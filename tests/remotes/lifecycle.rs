@@ -1,1 +1,0 @@
-//! Against real libvirt.
