@@ -154,6 +154,11 @@ of_domain() {
 
 is_uuid() { [[ $1 =~ ^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$ ]]; }
 
+# uuid_of ID: its uuid in OUT. (virsh domuuid takes a name only.)
+uuid_of() {
+    if is_uuid "$1"; then OUT=${1,,}; else ask domuuid "$1"; fi
+}
+
 # listed ID: whether libvirt has such a domain, running or not: 0 yes, 1 no, 2 libvirt did not say (WHY).
 listed() {
     local id=$1 form=--name

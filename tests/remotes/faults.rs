@@ -475,7 +475,8 @@ fn a_good_restore_leaves_no_checkpoint_and_redefines_snapshots_parents_first() {
         place.write(&format!("ds/0/7/{name}.xml"), &text);
     }
     place.rule("snapshot-create", "sed 's:.*<name>\\(snap[^<]*\\)</name>.*<uuid>\\(.*\\)</uuid>.*:\\1 \\2:' \"$3\" >>\"$FAKE/snapshots\"");
-    restore(&place).good();
+    let args = [&place.text("ds/0/7/checkpoint"), "h1", UUID, "7", "h1"];
+    place.run("vmm/kvm/restore", &args, &action("shared")).good();
     let redefined: Vec<_> = place.read("snapshots").lines().map(str::to_owned).collect();
     assert_eq!(redefined.len(), 2);
     assert!(

@@ -295,6 +295,7 @@ fn the_lock_is_waited_for_within_its_limit() {
     let mut place = place();
     place.env("VNM_LOCK_TIMEOUT", "1");
     let mut holder = std::process::Command::new("flock")
+        .arg("-F")
         .arg(place.path("lock"))
         .args(["sleep", "30"])
         .spawn()
