@@ -164,17 +164,49 @@ pub fn vm(path: &Path, machine: Option<&str>) -> Result<Vm, Unreadable> {
     let file = path.display().to_string();
     let bytes = bytes(path, DOCUMENT_LIMIT)?;
     if is_xml(&bytes) {
-        let document = xml(bytes, &file)?;
-        let vm = VmDocument::read(&document, Some(&file))
-            .map_err(|error| Unreadable(format!("{file}: {error}")))?;
-        return Ok(Vm { document: vm, notes: Vec::new() });
+        return vm_document(bytes, &file);
     }
+    let template = whole(vm_text(&bytes, &file)?)?;
+    made(&template, machine).map_err(|why| Unreadable(format!("{file}: {why}")))
+}
+
+/// The bytes of a VM, as document or as template.
+///
+/// # Errors
+/// When it can't be read.
+pub fn vm_bytes(path: &Path) -> Result<Vec<u8>, Unreadable> {
+    bytes(path, DOCUMENT_LIMIT)
+}
+
+/// Reads a VM document that was called `file`.
+///
+/// # Errors
+/// When it is no VM document.
+pub fn vm_document(bytes: Vec<u8>, file: &str) -> Result<Vm, Unreadable> {
+    let document = xml(bytes, file)?;
+    let vm =
+        VmDocument::read(&document, Some(file)).map_err(|error| Unreadable(format!("{file}: {error}")))?;
+    Ok(Vm { document: vm, notes: Vec::new() })
+}
+
+/// Reads the text of a VM's template.
+///
+/// # Errors
+/// When it is too long.
+pub fn vm_text(bytes: &[u8], file: &str) -> Result<Text, Unreadable> {
     if bytes.len() as u64 > TEXT_LIMIT {
         return Err(Unreadable(format!("{file} is a template longer than {} MiB", TEXT_LIMIT >> 20)));
     }
-    let template = whole(parsed(&bytes, file.clone(), Level::Vm, Rules::TEMPLATE))?;
+    Ok(parsed(bytes, file.to_owned(), Level::Vm, Rules::TEMPLATE))
+}
+
+/// The VM that `oned` would make of a template.
+///
+/// # Errors
+/// Why it would refuse it.
+pub fn made(template: &Template, machine: Option<&str>) -> Result<Vm, String> {
     let around = Surroundings { machine: machine.map(str::to_owned), ..Surroundings::default() };
-    let made = normalise(&template, &around)
-        .map_err(|refused| Unreadable(format!("{file}: OpenNebula would refuse this VM: {refused}")))?;
+    let made = normalise(template, &around)
+        .map_err(|refused| format!("OpenNebula would refuse this VM: {refused}"))?;
     Ok(Vm { document: made.vm, notes: made.notes })
 }

@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0 fine, 1 a finding or a refusal, 2 usage or unreadable input, 3 could not check.
 
+mod check_conf;
 mod completions;
 mod domain;
 mod domain_xml;
@@ -24,6 +25,8 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Find mistakes in vmm_exec_kvm.conf, kvmrc and VMs
+    CheckConf(check_conf::Arguments),
     /// Print the libvirt domain of a VM
     DomainXml(domain_xml::Arguments),
     /// Show what gave each value of a VM's domain, or what other defaults would change
@@ -47,6 +50,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let (out, err) = (&mut std::io::stdout(), &mut std::io::stderr());
     let status = match arguments.command {
+        Command::CheckConf(arguments) => check_conf::run(&arguments, out, err),
         Command::DomainXml(arguments) => domain_xml::run(&arguments, out, err),
         Command::Explain(arguments) => explain::run(&arguments, out, err),
         Command::Completions(arguments) => completions::run(&arguments),

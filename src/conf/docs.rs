@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::findings::FINDINGS;
 use super::key::{Key, Shipped};
 use super::{kvmrc, vmm};
 
@@ -39,6 +40,12 @@ as said: `OS = [ KERNEL = \"\" ]` of a VM hides the KERNEL of this file. An empt
 DISK and NIC are different: there an empty member of the VM's disk or interface falls back.
 ";
 
+const TAIL: &str = "
+Exit status: 0 nothing found, 1 an error or a warning (with `--strict` also a note), 2 a file can't be read, 3 nothing found,
+but something could not be checked (markup without `virt-xml-validate`). kvmrc is evaluated by bash in an empty environment,
+so what stands in it is run.
+";
+
 /// The page.
 #[must_use]
 pub fn markdown() -> String {
@@ -63,6 +70,11 @@ pub fn markdown() -> String {
     for key in kvmrc::VARIABLES {
         let _ = writeln!(out, "| {} | {} | {} | {} |", key.name, key.takes.words(), shipped(key), key.text);
     }
+    out.push_str("\n## What check-conf finds\n\n| id | what it means |\n|---|---|\n");
+    for (id, text) in FINDINGS {
+        let _ = writeln!(out, "| {id} | {text} |");
+    }
+    out.push_str(TAIL);
     out
 }
 

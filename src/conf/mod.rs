@@ -4,6 +4,7 @@
 //! them, so that they cannot differ.
 
 pub mod docs;
+pub mod findings;
 mod key;
 pub mod kvmrc;
 pub mod nearest;
@@ -11,5 +12,5 @@ pub mod shipped;
 mod unread;
 pub mod vmm;
 
-pub use key::{Doubt, Key, Shipped, Takes};
+pub use key::{Doubt, Inside, Key, Shipped, Takes};
 pub use unread::why_unread;

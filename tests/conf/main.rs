@@ -2,5 +2,6 @@
 
 #![allow(clippy::disallowed_methods)]
 
+mod check_conf;
 mod normalise;
 mod shipped;

@@ -29,6 +29,7 @@ impl SyntaxError {
             text,
             span: self.span.clone(),
             gravity: Gravity::Error,
+            id: Some("syntax"),
             title: &self.message,
             label: "here",
             help: self.help,

@@ -154,6 +154,7 @@ impl Notice {
             text,
             span: self.span.clone(),
             gravity: self.kind.gravity(),
+            id: Some(self.kind.id()),
             title: &self.kind.message(),
             label: "here",
             help: Some(self.kind.help()),

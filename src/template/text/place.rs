@@ -87,6 +87,8 @@ pub struct Picture<'a> {
     pub span: Range<usize>,
     /// How grave it is.
     pub gravity: Gravity,
+    /// A word for what it is, if there is one.
+    pub id: Option<&'a str>,
     /// The line above the picture.
     pub title: &'a str,
     /// Text beside the mark.
@@ -116,7 +118,12 @@ impl Picture<'_> {
         let title = format!("{}, line {line}, column {column}: {}", self.file, self.title);
         let mark = AnnotationKind::Primary.span(start..end).label(self.label.to_owned());
         let snippet = Snippet::source(shown).line_start(line).annotation(mark);
-        let mut group = level.primary_title(title).element(snippet);
+        let title = level.primary_title(title);
+        let title = match self.id {
+            Some(id) => title.id(id.to_owned()),
+            None => title,
+        };
+        let mut group = title.element(snippet);
         if let Some(help) = self.help {
             group = group.element(Level::HELP.message(help.to_owned()));
         }
@@ -183,6 +190,7 @@ mod tests {
             text,
             span: 18..19,
             gravity: Gravity::Error,
+            id: None,
             title: "a comma is missing",
             label: "before this",
             help: Some("write `, D`"),
@@ -203,6 +211,7 @@ mod tests {
             text: &text,
             span: at..at + 1,
             gravity: Gravity::Warning,
+            id: None,
             title: "t",
             label: "here",
             help: None,

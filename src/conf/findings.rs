@@ -1,0 +1,37 @@
+//! The classes of what `kvmad check-conf` finds.
+
+/// Id of each class, and what it means.
+#[rustfmt::skip]
+pub const FINDINGS: &[(&str, &str)] = &[
+    ("syntax", "The file can't be read from here on. What stands before it counts in vmm_exec_kvm.conf."),
+    ("unknown-key", "No reader knows the key or variable: misspelt, in the wrong vector, or a stranger."),
+    ("unread-key", "OpenNebula knows the key, but nobody reads it from this file."),
+    ("wrong-kind", "A vector written as a single value or the other way round: nobody sees it."),
+    ("bad-value", "The reader does not take the value, or takes it for another one than was meant."),
+    ("odd-value", "The value goes into the domain as it is, but is none that is known here."),
+    ("ineffective", "The value is right by itself, but does nothing together with the others."),
+    ("missing-arch", "No default for the architecture: a VM that does not set it can't be started."),
+    ("firmware-not-listed", "The firmware file is not in OVMF_UEFIS, so VMs with it are refused."),
+    ("refused-by-libvirt", "libvirt refuses a domain with this value; markup is checked against its schema."),
+    ("malformed-markup", "RAW or an option block is no well-formed XML."),
+    ("attach-differs", "A device that is attached gets another default than one that is there at deployment."),
+    ("attach-overrides", "kvmrc sets a default for attached devices; whether it differs is not known here."),
+    ("ends-shell", "kvmrc ends the shell that reads it."),
+    ("hangs", "bash does not come to the end of kvmrc in time."),
+    ("prints", "kvmrc prints something."),
+    ("refused", "OpenNebula or kvmad refuses the VM."),
+    ("ignored", "A part of the VM is left out of its domain."),
+    ("too-many-ide-disks", "More disks on the IDE bus than its four places."),
+    ("dropped-character", "A character that starts nothing is dropped."),
+    ("hash-in-value", "A `#` directly behind `=` is dropped, the words behind it are the value."),
+    ("quotes-kept", "Text follows a closing quote directly, so the quotes are part of the value."),
+    ("quote-not-closed", "A quote is never closed and so is part of the value, or the value goes on to the end."),
+    ("single-quotes", "Single quotes do not quote."),
+    ("swallowed-lines", "A quoted value goes on over lines that look like attributes of their own."),
+    ("carriage-return", "Lines end in CR LF, and the CR gets into values."),
+    ("nul-byte", "The value ends at a NUL byte."),
+    ("not-utf8", "The value is not UTF-8; libvirt refuses it."),
+    ("renamed", "The name is not allowed and is changed."),
+    ("repeated-attribute", "A second attribute of the same name replaces the first."),
+    ("repeated-member", "A second member of the same name is lost."),
+];
