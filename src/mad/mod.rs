@@ -2,7 +2,14 @@
 //! hosts or XML: its queue orders by the [`Keys`] that the driver supplies.
 
 pub mod actions;
+pub mod clean;
+pub mod form;
+pub mod line;
 pub mod options;
+pub mod output;
+pub mod queue;
+pub mod reader;
+pub mod ticket;
 
 pub use actions::{
     Actions, Answer, Boxed, Context, Keys, LineForm, LogFn, Overtake, Prepared, Request, Severity, Slot,

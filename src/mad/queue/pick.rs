@@ -1,0 +1,177 @@
+//! What may start now.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Entry, Limits, Overtake, Queue, State};
+
+impl Entry {
+    /// Whether it goes before others and may use the slots beyond the limit.
+    pub(super) fn hurries(&self) -> bool {
+        matches!(self.overtake, Overtake::End | Overtake::Stop(_))
+    }
+}
+
+impl Queue {
+    /// Gives slots to running requests that want theirs again, then starts what may start. Gives both: the
+    /// serials that have a slot again, and the serials to start, in order.
+    pub fn pick(&mut self) -> (Vec<u64>, Vec<u64>) {
+        let mut scan = Scan::of(self);
+        let granted = scan.grant(self);
+        let mut started = Vec::new();
+        let hurried: Vec<u64> = self.hurried.iter().copied().collect();
+        scan.start(self, hurried.into_iter(), false, &mut started);
+        self.mark(&started);
+        if scan.is_full(false) {
+            return (granted, started);
+        }
+        let before = started.len();
+        // In parallel mode everybody has a share first; what is left over then is for anybody.
+        if self.limits.parallel && self.wanted.len() > 1 {
+            scan.start(self, self.queued(), true, &mut started);
+            self.mark(&started[before..]);
+            scan.forget_queued(self);
+        }
+        let before = started.len();
+        scan.start(self, self.queued(), false, &mut started);
+        self.mark(&started[before..]);
+        (granted, started)
+    }
+
+    fn queued(&self) -> impl Iterator<Item = u64> {
+        let ordinary = |entry: &Entry| entry.state == State::Queued && !entry.hurries();
+        self.entries.iter().filter(move |(_, entry)| ordinary(entry)).map(|(serial, _)| *serial)
+    }
+
+    fn mark(&mut self, started: &[u64]) {
+        for serial in started {
+            self.leave_queue(*serial);
+            self.running.insert(*serial);
+            if let Some(entry) = self.entries.get_mut(serial) {
+                entry.state = State::Holding;
+            }
+        }
+    }
+}
+
+/// What runs on a place.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    holding: usize,
+    running: usize,
+}
+
+/// One look at the queue: what is taken already, kept up to date while requests are started.
+struct Scan {
+    limits: Limits,
+    held: usize,
+    places: HashMap<String, Load>,
+    /// Subjects of which something runs.
+    busy: HashSet<i64>,
+    /// Subjects of which something earlier is still queued.
+    queued: HashSet<i64>,
+    /// Places that an earlier one waits for. Only without parallel mode: it keeps the order of arrival.
+    claimed: HashSet<String>,
+}
+
+impl Scan {
+    fn of(queue: &Queue) -> Self {
+        let mut scan = Self {
+            limits: queue.limits,
+            held: 0,
+            places: HashMap::new(),
+            busy: HashSet::new(),
+            queued: HashSet::new(),
+            claimed: HashSet::new(),
+        };
+        for entry in queue.running.iter().filter_map(|serial| queue.entries.get(serial)) {
+            scan.count(entry, entry.state);
+        }
+        scan.forget_queued(queue);
+        scan
+    }
+
+    /// Starts over with what is queued.
+    fn forget_queued(&mut self, queue: &Queue) {
+        let hurried = queue.hurried.iter().filter_map(|serial| queue.entries.get(serial));
+        self.queued = hurried.map(|entry| entry.keys.subject).collect();
+        self.claimed.clear();
+    }
+
+    fn count(&mut self, entry: &Entry, state: State) {
+        self.busy.insert(entry.keys.subject);
+        self.held += usize::from(state == State::Holding);
+        for place in &entry.keys.places {
+            let load = self.places.entry(place.clone()).or_default();
+            load.running += 1;
+            load.holding += usize::from(matches!(state, State::Holding | State::Wanting));
+        }
+    }
+
+    fn is_full(&self, hurries: bool) -> bool {
+        self.held >= self.limits.slots + if hurries { self.limits.extra } else { 0 }
+    }
+
+    fn grant(&mut self, queue: &mut Queue) -> Vec<u64> {
+        let mut granted = Vec::new();
+        for serial in &queue.running {
+            let Some(entry) = queue.entries.get_mut(serial) else { continue };
+            if entry.state == State::Wanting && !self.is_full(entry.hurries()) {
+                entry.state = State::Holding;
+                self.held += 1;
+                granted.push(*serial);
+            }
+        }
+        granted
+    }
+
+    /// Finds those of `candidates` that may start; with `shares` only within the share of their places.
+    fn start(
+        &mut self,
+        queue: &Queue,
+        candidates: impl Iterator<Item = u64>,
+        shares: bool,
+        started: &mut Vec<u64>,
+    ) {
+        for serial in candidates {
+            let Some(entry) = queue.entries.get(&serial) else { continue };
+            if self.is_full(entry.hurries()) {
+                return;
+            }
+            if self.subject_is_free(entry) && self.places_are_free(queue, entry, shares) {
+                self.count(entry, State::Holding);
+                started.push(serial);
+                continue;
+            }
+            self.queued.insert(entry.keys.subject);
+            if !self.limits.parallel {
+                self.claimed.extend(entry.keys.places.iter().cloned());
+            }
+        }
+    }
+
+    fn subject_is_free(&self, entry: &Entry) -> bool {
+        let subject = &entry.keys.subject;
+        match entry.overtake {
+            Overtake::Stop(_) => true,
+            Overtake::End => !self.busy.contains(subject),
+            _ => !self.busy.contains(subject) && !self.queued.contains(subject),
+        }
+    }
+
+    fn places_are_free(&self, queue: &Queue, entry: &Entry, shares: bool) -> bool {
+        let load = |place: &String| self.places.get(place).copied().unwrap_or_default();
+        let mut places = entry.keys.places.iter();
+        match (entry.overtake, self.limits.parallel) {
+            (Overtake::Stop(_), _) | (Overtake::End, true) => true,
+            (_, false) => places.all(|place| load(place).running == 0 && !self.claimed.contains(place)),
+            (_, true) => places.all(|place| {
+                let Load { holding, running } = load(place);
+                // A place that does not answer has one slot at most. Those that wait for a connection hold none,
+                // but there is no use in ever more of them.
+                !(queue.silent.contains(place) && holding > 0)
+                    && running < self.limits.slots
+                    && (!shares || holding < self.limits.share)
+            }),
+        }
+    }
+}
