@@ -3,15 +3,20 @@
 
 pub mod actions;
 pub mod clean;
+mod dispatch;
 pub mod form;
 pub mod line;
 pub mod options;
 pub mod output;
 pub mod queue;
 pub mod reader;
+pub mod serve;
+mod slot;
 pub mod ticket;
 
 pub use actions::{
     Actions, Answer, Boxed, Context, Keys, LineForm, LogFn, Overtake, Prepared, Request, Severity, Slot,
     SlotKeeper,
 };
+pub use form::{Form, PlainForm, ReplyTo};
+pub use serve::{End, Setup, serve};

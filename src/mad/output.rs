@@ -41,8 +41,9 @@ struct State {
     tickets: HashMap<u64, Standing>,
 }
 
-#[derive(Clone, Copy)]
 struct Standing {
+    to: ReplyTo,
+    subject: i64,
     cancelled: bool,
     spared: bool,
 }
@@ -104,8 +105,8 @@ impl Output {
     }
 
     /// Takes note of a request that is to be answered; one that is spared is no target of [`Output::cancel`].
-    pub fn expect(&self, serial: u64, spared: bool) {
-        self.shared.lock().tickets.insert(serial, Standing { cancelled: false, spared });
+    pub fn expect(&self, serial: u64, subject: i64, spared: bool, to: ReplyTo) {
+        self.shared.lock().tickets.insert(serial, Standing { to, subject, cancelled: false, spared });
     }
 
     /// From now on the request is answered also when it is ended.
@@ -122,15 +123,29 @@ impl Output {
     }
 
     /// Writes the reply to a request, unless it was cancelled or has been answered. Gives whether it was written.
-    pub fn reply(&self, serial: u64, subject: i64, to: &ReplyTo, answer: &Answer) -> bool {
-        let line = clean::message(&self.shared.form.reply(to, answer));
+    pub fn reply(&self, serial: u64, answer: &Answer) -> bool {
         let mut state = self.shared.lock();
-        let Some(Standing { cancelled: false, spared }) = state.tickets.remove(&serial) else {
-            return false;
+        let written = match state.tickets.remove(&serial) {
+            Some(standing) if !standing.cancelled => {
+                self.shared.push_reply(&mut state, &standing, answer);
+                true
+            }
+            _ => false,
         };
-        state.push(Entry { line, reply: Some(Reply { subject, spared }), log: false });
         self.shared.changed.notify_all();
-        true
+        written
+    }
+
+    /// Answers all that is still open.
+    pub fn fail_open(&self, reason: impl Fn(&ReplyTo) -> String) {
+        let mut state = self.shared.lock();
+        let mut tickets: Vec<_> = std::mem::take(&mut state.tickets).into_iter().collect();
+        tickets.sort_by_key(|(serial, _)| *serial);
+        for (_, standing) in tickets.iter().filter(|(_, standing)| !standing.cancelled) {
+            let answer = Answer::Failure(reason(&standing.to));
+            self.shared.push_reply(&mut state, standing, &answer);
+        }
+        self.shared.changed.notify_all();
     }
 
     /// Cancels requests: none of `serials` is answered from now on, and replies for `subject` that still wait
@@ -157,17 +172,19 @@ impl Output {
         self.shared.changed.notify_all();
     }
 
-    /// Waits until all is written, or it can't be, or the deadline has passed.
-    pub fn drain(&self, deadline: Instant) {
+    /// Waits until all is written or can't be (true), or the deadline has passed.
+    #[must_use]
+    pub fn drain(&self, deadline: Instant) -> bool {
         let mut state = self.shared.lock();
         while !(state.broken || state.lines.is_empty() && !state.writing) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return;
+                return false;
             }
             let wait = left.min(Duration::from_secs(3600));
             state = self.shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
     }
 }
 
@@ -190,6 +207,12 @@ impl State {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push_reply(&self, state: &mut State, standing: &Standing, answer: &Answer) {
+        let line = clean::message(&self.form.reply(&standing.to, answer));
+        let reply = Reply { subject: standing.subject, spared: standing.spared };
+        state.push(Entry { line, reply: Some(reply), log: false });
     }
 
     fn push_log(&self, state: &mut State, severity: Severity, subject: Option<i64>, text: &str) {

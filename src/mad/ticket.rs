@@ -9,8 +9,6 @@ use super::output::Output;
 pub struct Ticket {
     output: Output,
     serial: u64,
-    subject: i64,
-    to: ReplyTo,
     open: bool,
 }
 
@@ -18,20 +16,19 @@ impl Ticket {
     /// Promises a reply. `spared`: it is written also when `subject` is cancelled.
     #[must_use]
     pub fn new(output: &Output, serial: u64, subject: i64, spared: bool, to: ReplyTo) -> Self {
-        output.expect(serial, spared);
-        Self { output: output.clone(), serial, subject, to, open: true }
+        output.expect(serial, subject, spared, to);
+        Self { output: output.clone(), serial, open: true }
     }
 
     /// Answers. Nothing is written when the request has been cancelled.
     pub fn answer(mut self, answer: &Answer) {
-        self.settle(answer);
-    }
-
-    fn settle(&mut self, answer: &Answer) {
         self.open = false;
-        let written = self.output.reply(self.serial, self.subject, &self.to, answer);
-        if !written {
-            tracing::debug!(verb = %self.to.verb, id = %self.to.id, ?answer, "cancelled: the answer is not written");
+        if !self.output.reply(self.serial, answer) {
+            tracing::debug!(
+                serial = self.serial,
+                ?answer,
+                "the request was ended: its answer is not written"
+            );
         }
     }
 }
@@ -39,9 +36,10 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if self.open {
-            let reason = format!("the driver dropped {} without an answer: a fault of kvmad", self.to.verb);
-            tracing::error!(id = %self.to.id, "{reason}");
-            self.settle(&Answer::Failure(reason));
+            let reason = "the driver dropped the request without an answer: a fault of kvmad".to_owned();
+            if self.output.reply(self.serial, &Answer::Failure(reason)) {
+                tracing::error!(serial = self.serial, "a request was dropped without an answer");
+            }
         }
     }
 }

@@ -179,10 +179,13 @@ impl Queue {
         self.end(|entry| entry.state == State::Queued).queued
     }
 
-    /// Ends the requests of `verb` of the subject of `serial` that came before it.
-    pub fn stop(&mut self, serial: u64, verb: &str) -> Ended {
+    /// Ends the requests of `verb` of the subject of `serial` that came before it; with `queued_only` not those
+    /// that run.
+    pub fn stop(&mut self, serial: u64, verb: &str, queued_only: bool) -> Ended {
         let targets: HashSet<u64> = self.stoppable(serial, verb).into_iter().collect();
-        self.end_with(|serial, _| targets.contains(&serial))
+        self.end_with(|serial, entry| {
+            targets.contains(&serial) && (!queued_only || entry.state == State::Queued)
+        })
     }
 
     /// The requests that [`Queue::stop`] would end.

@@ -220,7 +220,8 @@ fn a_stopping_request_runs_beside_what_it_stops() {
     assert_eq!(accepted, ended(&[], &[]));
     assert_eq!(bench.started(), [stop]);
     assert_eq!(bench.queue.stoppable(stop, "BACKUP"), [backup]);
-    assert_eq!(bench.queue.stop(stop, "BACKUP"), Ended { queued: vec![], running: vec![backup] });
+    assert_eq!(bench.queue.stop(stop, "BACKUP", true), Ended::default());
+    assert_eq!(bench.queue.stop(stop, "BACKUP", false), Ended { queued: vec![], running: vec![backup] });
 }
 
 #[derive(Debug, Clone)]
