@@ -9,21 +9,33 @@ const CUT: &str = " ...";
 /// blanks, at most `limit` bytes (a longer one is cut at a character and ends in ` ...`).
 #[must_use]
 pub fn line(text: &str, limit: usize) -> String {
-    let mut clean = String::with_capacity(text.len().min(limit));
-    for part in text.split(['\n', '\r']) {
-        let part = part.trim_matches(|c: char| c.is_whitespace() || c.is_control());
-        if part.is_empty() {
-            continue;
-        }
-        if !clean.is_empty() {
-            clean.push_str(SEPARATOR);
-        }
-        clean.extend(part.chars().map(|c| if c.is_control() { ' ' } else { c }));
+    let mut clean = String::with_capacity(text.len().min(limit) + SEPARATOR.len());
+    let mut start = 0;
+    for end in memchr::memchr2_iter(b'\n', b'\r', text.as_bytes()).chain([text.len()]) {
+        push_part(&mut clean, &text[start..end], limit);
         if clean.len() > limit {
             break;
         }
+        start = end + 1;
     }
     cut(clean, limit)
+}
+
+/// Adds one line of a text, as far as the limit makes sense.
+fn push_part(clean: &mut String, part: &str, limit: usize) {
+    let part = part.trim_matches(|c: char| c.is_whitespace() || c.is_control());
+    if part.is_empty() {
+        return;
+    }
+    if !clean.is_empty() {
+        clean.push_str(SEPARATOR);
+    }
+    for c in part.chars() {
+        clean.push(if c.is_control() { ' ' } else { c });
+        if clean.len() > limit {
+            return;
+        }
+    }
 }
 
 fn cut(mut text: String, limit: usize) -> String {

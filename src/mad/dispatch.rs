@@ -270,7 +270,13 @@ impl<A: Actions> Dispatcher<A> {
         }
     }
 
+    /// Takes no more: what can start does, what would have to wait is refused.
     fn finish(&mut self, why: String) {
+        self.start_what_can();
+        self.refuse_more(why);
+    }
+
+    fn refuse_more(&mut self, why: String) {
         tracing::info!("{why}");
         let queued = self.queue.drop_queued();
         self.stop(Ended { queued, running: Vec::new() }, &why);
@@ -341,7 +347,7 @@ impl<A: Actions> Dispatcher<A> {
     /// Ends everything within the time that oned gives, and answers all that is open, in case it still reads.
     fn leave(mut self, inbox: &Receiver<Event>, end: End) -> End {
         let deadline = Instant::now() + self.exit_wait;
-        self.finish("oned closed the connection to the driver".to_owned());
+        self.refuse_more("oned closed the connection to the driver".to_owned());
         for serial in self.queue.cancel_all().running {
             if let Some(job) = self.jobs.get(&serial) {
                 job.cancel.cancel();

@@ -82,13 +82,16 @@ fn is_verb(word: &str) -> bool {
         && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
+/// A payload can be tens of megabytes, mostly of one word: it is copied once.
 fn single_blanks(text: &str) -> String {
-    let text = text.trim_matches(blank);
-    if text.contains(blank) {
-        text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
-    } else {
-        text.to_owned()
+    let mut words = text.split_ascii_whitespace();
+    let mut single = String::with_capacity(text.len());
+    single.push_str(words.next().unwrap_or(""));
+    for word in words {
+        single.push(' ');
+        single.push_str(word);
     }
+    single
 }
 
 fn excerpt(text: &str) -> String {

@@ -30,12 +30,14 @@ struct State {
     lines: VecDeque<Entry>,
     /// LOG lines from before the first request. oned from 6.0 reads the answer to INIT in one piece and loses what
     /// directly follows it.
-    held: Vec<Entry>,
+    held: Vec<(Severity, Option<i64>, String)>,
     opened: bool,
     log_bytes: usize,
     dropped: u64,
     writing: bool,
     broken: bool,
+    /// Nothing more will come: the writer ends when all is written.
+    closed: bool,
     form: LineForm,
     /// Requests that are not answered yet.
     tickets: HashMap<u64, Standing>,
@@ -84,8 +86,10 @@ impl Output {
         if !state.opened {
             state.opened = true;
             state.form = form;
-            let held = std::mem::take(&mut state.held);
-            state.lines.extend(held);
+            for (severity, subject, text) in std::mem::take(&mut state.held) {
+                state.log_bytes -= text.len();
+                self.shared.push_log(&mut state, severity, subject, &text);
+            }
             self.shared.changed.notify_all();
         }
     }
@@ -172,6 +176,12 @@ impl Output {
         self.shared.changed.notify_all();
     }
 
+    /// Nothing more will come: the writer ends, and drops its sink, when all is written.
+    pub fn close(&self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+    }
+
     /// Waits until all is written or can't be (true), or the deadline has passed.
     #[must_use]
     pub fn drain(&self, deadline: Instant) -> bool {
@@ -195,10 +205,6 @@ impl State {
         }
         if entry.log {
             self.log_bytes += entry.line.len();
-            if !self.opened {
-                self.held.push(entry);
-                return;
-            }
         }
         self.lines.push_back(entry);
     }
@@ -216,9 +222,15 @@ impl Shared {
     }
 
     fn push_log(&self, state: &mut State, severity: Severity, subject: Option<i64>, text: &str) {
+        if !state.opened && state.log_bytes + text.len() <= self.log_buffer {
+            // How it is to be written is known only with the first request.
+            state.log_bytes += text.len();
+            state.held.push((severity, subject, text.to_owned()));
+            return;
+        }
         let Some(line) = self.form.log(state.form, severity, subject, text) else { return };
         let line = clean::message(&line);
-        if state.log_bytes + line.len() > self.log_buffer {
+        if !state.opened || state.log_bytes + line.len() > self.log_buffer {
             state.dropped += 1;
             return;
         }
@@ -229,6 +241,9 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let Some(entry) = state.lines.pop_front() else {
+                if state.closed {
+                    return Ok(());
+                }
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };

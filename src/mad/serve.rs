@@ -112,11 +112,14 @@ pub fn serve<A: Actions>(
     if setup.signals {
         watch_signals(runtime, &events);
     }
+    let writer = output.clone();
     let mut dispatcher = Dispatcher::new(actions, output, Queue::new(setup.limits), runtime.clone(), events);
     dispatcher.fault = setup.fault;
     dispatcher.overtake_wait = setup.overtake_wait;
     dispatcher.exit_wait = setup.exit_wait;
-    Ok(dispatcher.run(&inbox))
+    let end = dispatcher.run(&inbox);
+    writer.close();
+    Ok(end)
 }
 
 fn watch_signals(runtime: &Handle, events: &mpsc::Sender<Event>) {

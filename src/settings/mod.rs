@@ -3,12 +3,13 @@
 
 pub mod docs;
 pub mod load;
+pub mod log;
 pub mod paths;
 pub mod rc;
 pub mod table;
 pub mod value;
 
 pub use load::{Notice, SettingsError};
-pub use paths::Paths;
+pub use paths::{CoreConfig, Paths};
 pub use table::{Action, Agent, Host, Im, Log, Mad, SECTIONS, Setting, Settings, TABLE};
 pub use value::{Percent, Size};

@@ -132,6 +132,8 @@ impl Scan {
         shares: bool,
         started: &mut Vec<u64>,
     ) {
+        // Main places that nothing more can start on; when all are, the rest need not be looked at.
+        let mut hopeless: HashSet<&str> = HashSet::new();
         for serial in candidates {
             let Some(entry) = queue.entries.get(&serial) else { continue };
             if self.is_full(entry.hurries()) {
@@ -140,11 +142,18 @@ impl Scan {
             if self.subject_is_free(entry) && self.places_are_free(queue, entry, shares) {
                 self.count(entry, State::Holding);
                 started.push(serial);
-                continue;
+            } else {
+                self.queued.insert(entry.keys.subject);
+                if !self.limits.parallel {
+                    self.claimed.extend(entry.keys.places.iter().cloned());
+                }
             }
-            self.queued.insert(entry.keys.subject);
-            if !self.limits.parallel {
-                self.claimed.extend(entry.keys.places.iter().cloned());
+            let main = entry.keys.places.first().filter(|place| !self.place_is_free(queue, place, shares));
+            if let Some(main) = main.filter(|_| !entry.hurries()) {
+                hopeless.insert(main);
+                if hopeless.len() >= queue.wanted.len() {
+                    return;
+                }
             }
         }
     }
@@ -159,19 +168,21 @@ impl Scan {
     }
 
     fn places_are_free(&self, queue: &Queue, entry: &Entry, shares: bool) -> bool {
-        let load = |place: &String| self.places.get(place).copied().unwrap_or_default();
-        let mut places = entry.keys.places.iter();
         match (entry.overtake, self.limits.parallel) {
             (Overtake::Stop(_), _) | (Overtake::End, true) => true,
-            (_, false) => places.all(|place| load(place).running == 0 && !self.claimed.contains(place)),
-            (_, true) => places.all(|place| {
-                let Load { holding, running } = load(place);
-                // A place that does not answer has one slot at most. Those that wait for a connection hold none,
-                // but there is no use in ever more of them.
-                !(queue.silent.contains(place) && holding > 0)
-                    && running < self.limits.slots
-                    && (!shares || holding < self.limits.share)
-            }),
+            _ => entry.keys.places.iter().all(|place| self.place_is_free(queue, place, shares)),
         }
+    }
+
+    fn place_is_free(&self, queue: &Queue, place: &str, shares: bool) -> bool {
+        let Load { holding, running } = self.places.get(place).copied().unwrap_or_default();
+        if !self.limits.parallel {
+            return running == 0 && !self.claimed.contains(place);
+        }
+        // A place that does not answer has one slot at most. Those that wait for a connection hold none, but there
+        // is no use in ever more of them.
+        !(queue.silent.contains(place) && holding > 0)
+            && running < self.limits.slots
+            && (!shares || holding < self.limits.share)
     }
 }
