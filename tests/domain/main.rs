@@ -2,6 +2,8 @@
 
 mod compare;
 mod corpus;
+mod hostile;
+mod libvirt;
 mod properties;
 mod rules;
 mod schema;

@@ -25,6 +25,7 @@ pub fn cases() -> Vec<PathBuf> {
 }
 
 /// What a domain is made from, owned.
+#[derive(Clone)]
 pub struct Case {
     pub vm: VmDocument,
     pub defaults: Template,
