@@ -59,6 +59,9 @@ pub fn bytes(path: &Path, limit: u64) -> Result<Vec<u8>, Unreadable> {
     if bytes.len() as u64 > limit {
         return Err(Unreadable(format!("{name} is longer than {} MiB", limit >> 20)));
     }
+    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Err(Unreadable(format!("{name} is encoded in UTF-16; save it as UTF-8")));
+    }
     Ok(bytes)
 }
 

@@ -3,5 +3,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod check_conf;
+mod domain_xml;
 mod normalise;
 mod shipped;
+mod text;

@@ -256,6 +256,8 @@ fn what_reads_otherwise_than_it_looks_is_noted() {
         ("A=[B=1,\nb=2]", "repeated-member", "A/B"),
         ("9A=1", "renamed", "9A"),
         ("A=1 ; B=2", "dropped-character", ""),
+        ("A= ]\nB", "dropped-character", ""),
+        ("A==b", "dropped-character", ""),
         ("A=\"x\0y\"", "nul-byte", "A"),
     ] {
         let notices = defaults(text).notices;

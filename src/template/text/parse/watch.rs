@@ -67,15 +67,12 @@ impl Parser<'_> {
                 continue; // a later byte of a character that is noted already
             };
             let span = dropped.at..dropped.at + character.len_utf8();
-            if dropped.in_value {
-                continue;
-            }
             if character == '\r' && bytes.get(dropped.at + 1) == Some(&b'\n') {
                 if !carriage_return {
                     self.note_at(NoticeKind::CrLf, "", span);
                 }
                 carriage_return = true;
-            } else if character != '#' {
+            } else if !matches!(character, '#' | '\n' | '\r') {
                 self.note_at(NoticeKind::Dropped(character), "", span);
             }
         }
