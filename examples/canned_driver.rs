@@ -5,12 +5,10 @@
 #[path = "../tests/mad/canned.rs"]
 mod canned;
 
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use kvmad::mad::{Setup, serve};
+use kvmad::mad::{Setup, serve, stdio};
 use kvmad::settings::Settings;
 
 fn main() -> ExitCode {
@@ -33,8 +31,7 @@ fn run() -> std::io::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut setup = Setup::new(&settings.mad, slots, flags.contains(&"-p"));
     setup.fault = flags.contains(&"--fault").then(|| "this driver can not serve".to_owned());
-    let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+    let (input, output) = stdio()?;
     let actions = Arc::new(canned::Canned::default());
     let end = serve(actions, setup, runtime.handle(), input, output)?;
     runtime.shutdown_background();

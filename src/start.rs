@@ -98,10 +98,10 @@ fn evaluate(file: &Path) -> Result<Vec<u8>, String> {
 impl Started {
     fn be_nice(&self, notices: &mut Vec<Notice>) {
         let text = self.variable("PRIORITY").filter(|text| !text.is_empty());
-        let priority = match text.as_deref().map(|text| text.trim().parse::<i32>()) {
+        let priority = match text.as_deref().map(|text| (text, text.trim().parse::<i32>())) {
             None => PRIORITY,
-            Some(Ok(priority)) => priority,
-            Some(Err(_)) => {
+            Some((_, Ok(priority))) => priority,
+            Some((text, Err(_))) => {
                 notices.push(Notice(format!("PRIORITY={text:?} is no number; {PRIORITY} is used")));
                 PRIORITY
             }

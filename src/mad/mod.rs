@@ -19,4 +19,4 @@ pub use actions::{
     SlotKeeper,
 };
 pub use form::{Form, PlainForm, ReplyTo};
-pub use serve::{End, Setup, serve};
+pub use serve::{End, Setup, serve, stdio};

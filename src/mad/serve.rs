@@ -1,6 +1,8 @@
 //! A whole driver: stdin, stdout, and the actions between them.
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -120,6 +122,20 @@ pub fn serve<A: Actions>(
     let end = dispatcher.run(&inbox);
     writer.close();
     Ok(end)
+}
+
+/// stdin and stdout of this process for [`serve`], unbuffered and blocking, whatever they were before.
+///
+/// # Errors
+/// When one of them is not there.
+pub fn stdio() -> std::io::Result<(File, File)> {
+    let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+    for file in [&input, &output] {
+        let flags = rustix::fs::fcntl_getfl(file)?;
+        rustix::fs::fcntl_setfl(file, flags.difference(rustix::fs::OFlags::NONBLOCK))?;
+    }
+    Ok((input, output))
 }
 
 fn watch_signals(runtime: &Handle, events: &mpsc::Sender<Event>) {

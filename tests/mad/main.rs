@@ -8,4 +8,6 @@ mod harness;
 mod lines;
 mod order;
 mod program;
+mod readers;
 mod recorded;
+mod start;
