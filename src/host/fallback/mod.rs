@@ -64,8 +64,8 @@ pub async fn run(
     let mut streams = Streams { stdout, stderr, out: Marked::new(&nonce), err: Marked::new(&nonce) };
     let head = header(&nonce, open, times.dead, stdin.len());
     let started = Instant::now();
-    // The driver's own limit tells the two kinds of end apart; the one over there is for when we are gone.
-    let limit_at = open.limit.map(|limit| started + limit);
+    // Counts from when the shell is up. The one over there is for when we are gone.
+    let mut limit_at = None;
     let (mut by, mut give_up) = (EndedBy::Itself, None::<Instant>);
     let mut sending = Some(Box::pin(async move {
         let _ = to.write_all(&head).await;
@@ -80,6 +80,9 @@ pub async fn run(
         if let Some(ended) = streams.ended(by, &open.argv[0]) {
             output.finish(&*watch.on_stderr);
             return ended;
+        }
+        if limit_at.is_none() && streams.err.began() {
+            limit_at = open.limit.map(|limit| Instant::now() + limit);
         }
         tokio::select! {
             to = async { sending.as_mut().expect("guarded").await }, if sending.is_some() => {
