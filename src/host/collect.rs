@@ -22,6 +22,12 @@ impl Collector {
         Self { stdout: Vec::new(), stderr: Vec::new(), dropped: 0, cap, lines: Lines::default() }
     }
 
+    /// Most bytes of each output that are kept.
+    #[must_use]
+    pub fn cap(&self) -> usize {
+        self.cap
+    }
+
     /// Takes bytes of stdout.
     pub fn stdout(&mut self, bytes: &[u8]) {
         self.dropped += keep(&mut self.stdout, bytes, self.cap);

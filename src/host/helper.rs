@@ -1,7 +1,6 @@
 //! The driver's end of a helper channel: many commands at once over one pair of pipes.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,9 +79,11 @@ struct Slot {
 #[derive(Default)]
 struct Table {
     slots: HashMap<u32, Slot>,
+    last: u32,
     orphans: Option<Vec<Orphan>>,
     heard: Option<Instant>,
     lost: Option<String>,
+    silent: bool,
 }
 
 type Shared = Arc<Mutex<Table>>;
@@ -97,7 +98,6 @@ pub struct Helper {
     pub hello: Hello,
     out: UnboundedSender<Frame>,
     table: Shared,
-    next: AtomicU32,
     gone: CancellationToken,
     _end: DropGuard,
 }
@@ -137,7 +137,7 @@ impl Helper {
             ended.cancel();
         });
         let _end = gone.clone().drop_guard();
-        Ok(Self { hello, out, table, next: AtomicU32::new(1), gone, _end })
+        Ok(Self { hello, out, table, gone, _end })
     }
 
     /// Whether the channel is gone: new commands need another one.
@@ -149,6 +149,12 @@ impl Helper {
     /// Resolves when the channel is gone.
     pub async fn lost(&self) {
         self.gone.cancelled().await;
+    }
+
+    /// Whether the channel is gone because the other end gave no sign of life.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        lock(&self.table).silent
     }
 
     /// Why the channel is gone.
@@ -184,27 +190,29 @@ impl Helper {
         timeout(wait, answer).await.unwrap_or_default()
     }
 
+    /// Numbers must come to the helper in their order, so they are taken and sent under one lock.
+    fn open(&self, open: Open, slot: Slot) -> Option<u32> {
+        let mut table = lock(&self.table);
+        if table.lost.is_some() {
+            return None;
+        }
+        table.last += 1;
+        let id = table.last;
+        table.slots.insert(id, slot);
+        self.out.send(Frame::Open(id, open)).ok()?;
+        Some(id)
+    }
+
     /// Runs a command to its end. Cancelling the watch makes the helper end it; dropping this future too.
     pub async fn run(&self, open: Open, stdin: Bytes, output: &mut Collector, watch: &Watch) -> Ended {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let open = Frame::Open(id, open);
-        if let Err(error) = open.encode(&mut BytesMut::new()) {
+        if let Err(error) = Frame::Open(0, open.clone()).encode(&mut BytesMut::new()) {
             let text = format!("its arguments and environment are too long: {error}");
             return Ended::Refused(Refusal { why: WhyRefused::Other, text });
         }
         let (events, mut incoming) = unbounded_channel();
         let gate = Arc::new(Gate::default());
-        {
-            let mut table = lock(&self.table);
-            if table.lost.is_some() {
-                return Ended::Lost;
-            }
-            table.slots.insert(id, Slot { events, stdin: gate.clone() });
-        }
+        let Some(id) = self.open(open, Slot { events, stdin: gate.clone() }) else { return Ended::Lost };
         let _leave = Leave { helper: self, id };
-        if self.out.send(open).is_err() {
-            return Ended::Lost;
-        }
         let feeding = feed(&self.out, id, &gate, stdin);
         let taking = take(&self.out, id, &mut incoming, output, watch);
         let asking = async {
@@ -376,5 +384,6 @@ async fn ping(table: Shared, out: UnboundedSender<Frame>, every: Duration, dead:
         }
         let _ = out.send(Frame::Ping(number));
     }
+    lock(&table).silent = true;
     format!("no sign of life for {} s", dead.as_secs())
 }

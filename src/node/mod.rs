@@ -24,6 +24,14 @@ pub struct Arguments {
 enum Command {
     /// Print version and protocol
     Version,
+    /// Exchange two folders in one step
+    #[command(hide = true)]
+    Swap {
+        /// One
+        one: std::path::PathBuf,
+        /// The other
+        other: std::path::PathBuf,
+    },
     /// Run commands for a driver, over stdin and stdout
     #[command(hide = true)]
     Serve(serve::ServeArgs),
@@ -44,6 +52,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.command {
+        Command::Swap { one, other } => swap(&one, &other),
         Command::Serve(args) => serve::main(&args),
         Command::Vnm { command } => vnm::main(command),
         Command::Xml { command } => xml::main(command),
@@ -54,5 +63,14 @@ pub fn main() -> ExitCode {
                 Err(_) => ExitCode::FAILURE,
             }
         }
+    }
+}
+
+/// Fails on file systems that can't do it; the caller then renames in two steps.
+fn swap(one: &std::path::Path, other: &std::path::Path) -> ExitCode {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }

@@ -65,7 +65,7 @@ pub async fn run(
     let mut line = None;
     let mut buffers = (vec![0; 64 << 10], vec![0; 64 << 10]);
     let lost = loop {
-        if let Some(ended) = streams.ended(by) {
+        if let Some(ended) = streams.ended(by, &open.argv[0]) {
             output.finish(&*watch.on_stderr);
             return ended;
         }
@@ -150,7 +150,7 @@ impl Streams {
     }
 
     /// The end, once both markers are there.
-    fn ended(&self, by: EndedBy) -> Option<Ended> {
+    fn ended(&self, by: EndedBy, program: &str) -> Option<Ended> {
         let (_, word) = (self.out.end()?, self.err.end()?);
         if by != EndedBy::Itself && !word.starts_with("exit ") {
             // It was ended before it was started.
@@ -161,7 +161,7 @@ impl Streams {
             ("exit", Ok(status @ 129..=192)) => Ended::Exit(Exit { how: How::Signaled(status - 128), by }),
             ("exit", Ok(status)) => Ended::Exit(Exit { how: How::Exited(status), by }),
             ("missing", _) => {
-                let text = "there is no such program, or it may not be executed".to_owned();
+                let text = format!("{program}: there is no such program, or it may not be executed");
                 Ended::Refused(Refusal { why: WhyRefused::Missing, text })
             }
             _ => Ended::Refused(Refusal { why: WhyRefused::Other, text: rest.to_owned() }),
