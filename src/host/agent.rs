@@ -36,9 +36,7 @@ pub(super) async fn run(
         return Ran::Refused(Refusal { why: WhyRefused::Other, text });
     }
     match start(pool, entry, fallback::COMMAND).await {
-        Ok(channel) => {
-            fallback::run(channel, open, stdin.clone(), output, watch, pool.begin_wait()).await.into()
-        }
+        Ok(channel) => fallback::run(channel, open, stdin.clone(), output, watch, pool.times()).await.into(),
         Err(reason) => Ran::Lost(reason),
     }
 }

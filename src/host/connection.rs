@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit};
 use tokio::time::sleep;
 
 use super::channel::{Channel, Reading};
@@ -23,6 +23,8 @@ const REFUSED_WAIT: Duration = Duration::from_millis(100);
 /// A live connection to a host.
 pub(super) struct Connection {
     pub(super) host: HostName,
+    /// Set once the host's remotes were compared with ours.
+    pub(super) updated: OnceCell<()>,
     master: Master,
     helper: tokio::sync::Mutex<HelperState>,
     sessions: Mutex<Sessions>,
@@ -65,6 +67,7 @@ impl Connection {
         let master = Master::open(host, options, control).await?;
         Ok(Arc::new(Self {
             host: host.clone(),
+            updated: OnceCell::new(),
             master,
             helper: tokio::sync::Mutex::new(HelperState::Unknown),
             sessions: Mutex::new(Sessions { open: 0, most: SESSIONS }),

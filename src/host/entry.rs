@@ -90,15 +90,14 @@ impl Entry {
         (used.jobs == 0).then_some(used.last)
     }
 
-    /// The shared connection, opened if need be; whether it is new. Those who wait for the same attempt share its
-    /// failure.
-    pub(super) async fn connection(&self, watch: &Watch) -> Result<(Arc<Connection>, bool), String> {
+    /// The shared connection, opened if need be. Those who wait for the same attempt share its failure.
+    pub(super) async fn connection(&self, watch: &Watch) -> Result<Arc<Connection>, String> {
         let arrived = Instant::now();
         if let Ok(first) = self.first.try_lock()
             && let Some(connection) = &first.connection
             && connection.is_usable().await
         {
-            return Ok((connection.clone(), false));
+            return Ok(connection.clone());
         }
         watch.turn.waiting(&self.name);
         let opened = self.open_first(arrived).await;
@@ -109,12 +108,12 @@ impl Entry {
         opened
     }
 
-    async fn open_first(&self, arrived: Instant) -> Result<(Arc<Connection>, bool), String> {
+    async fn open_first(&self, arrived: Instant) -> Result<Arc<Connection>, String> {
         let mut first = self.first.lock().await;
         if let Some(connection) = first.connection.take() {
             if connection.is_usable().await {
                 first.connection = Some(connection.clone());
-                return Ok((connection, false));
+                return Ok(connection);
             }
             tokio::spawn(connection.close(Duration::from_secs(1)));
         }
@@ -126,7 +125,7 @@ impl Entry {
         match self.open_one(Some(self.place().await)).await {
             Ok(connection) => {
                 *first = First { connection: Some(connection.clone()), failed: None };
-                Ok((connection, true))
+                Ok(connection)
             }
             Err(reason) => {
                 first.failed = Some((Instant::now(), reason.clone()));

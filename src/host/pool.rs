@@ -39,6 +39,9 @@ pub struct PoolOptions {
     pub local_helper: Option<PathBuf>,
     /// Where that helper writes down what runs; `None`: its own default.
     pub local_state: Option<PathBuf>,
+    /// Files from elsewhere that go to hosts with the remotes: where they are, and where below the remotes they
+    /// will be. One that is not there is left out.
+    pub extras: Vec<(PathBuf, String)>,
 }
 
 impl PoolOptions {
@@ -54,6 +57,7 @@ impl PoolOptions {
             remote_dir: remote_dir.to_owned(),
             local_helper: helper.is_file().then_some(helper),
             local_state: None,
+            extras: vec![(paths.domain_defaults(), "etc/vmm/kvm/vmm_exec_kvm.conf".to_owned())],
             remotes,
         }
     }
@@ -140,7 +144,7 @@ impl Pool {
                 options.local_state.clone(),
                 helper_limits.clone(),
             ),
-            source: Source::new(options.remotes.clone()),
+            source: Source::new(options.remotes.clone(), options.extras.clone()),
             helper_limits,
             options,
         });
@@ -156,7 +160,7 @@ impl Pool {
         let entry = self.inner.entry(host);
         let _using = entry.using();
         let told = |reason: String| format!("{host}: {reason}");
-        let (connection, _) = self.inner.connect(&entry, watch).await.map_err(told)?;
+        let connection = self.inner.connect(&entry, watch).await.map_err(told)?;
         self.inner.push(&entry, &connection, !force, watch).await.map_err(told)
     }
 
@@ -259,7 +263,7 @@ impl Inner {
             () = watch.cancel.cancelled() => return CANCELLED,
             connected = connecting => connected,
         };
-        let (connection, _) = match connected {
+        let connection = match connected {
             Ok(connected) => connected,
             Err(reason) => return Ran::Lost(reason),
         };
@@ -358,30 +362,33 @@ impl Inner {
             Ok(opened) => opened,
             Err(reason) => return Ran::Lost(reason),
         };
-        let begin = self.begin_wait();
-        let ended = fallback::run(channel, open, stdin.clone(), output, watch, begin).await;
+        let ended = fallback::run(channel, open, stdin.clone(), output, watch, self.times()).await;
         drop(session);
         ended.into()
     }
 
-    /// How long a shell may take to come up on a host.
-    pub(super) fn begin_wait(&self) -> Duration {
-        self.options.host.hello_wait.max(self.options.host.connect_timeout)
+    /// Times of a channel without a helper.
+    pub(super) fn times(&self) -> fallback::Times {
+        let Host { hello_wait, connect_timeout, ping, ping_timeout, .. } = self.options.host;
+        fallback::Times { begin: hello_wait.max(connect_timeout), ping, dead: ping_timeout }
     }
 
     /// The shared connection; a new one brings the host's remotes up to date first.
-    async fn connect(&self, entry: &Entry, watch: &Watch) -> Result<(Arc<Connection>, bool), String> {
-        let (connection, new) = entry.connection(watch).await?;
-        if new && self.source.is_ours() {
-            let updated = self.update(entry, &connection, watch).await;
-            if let Err(reason) = updated {
-                (watch.on_notice)(&format!("{}: the remotes were not updated: {reason}", entry.name));
-            }
+    async fn connect(&self, entry: &Entry, watch: &Watch) -> Result<Arc<Connection>, String> {
+        let connection = entry.connection(watch).await?;
+        if self.source.is_ours() {
+            // Those who come meanwhile wait: none runs an old script.
+            let update = async {
+                if let Err(reason) = self.update(entry, &connection, watch).await {
+                    (watch.on_notice)(&format!("{}: the remotes were not updated: {reason}", entry.name));
+                }
+            };
+            connection.updated.get_or_init(|| update).await;
         }
-        Ok((connection, new))
+        Ok(connection)
     }
 
-    async fn connect_for_rollback(&self, entry: &Entry) -> Result<(Arc<Connection>, bool), String> {
+    async fn connect_for_rollback(&self, entry: &Entry) -> Result<Arc<Connection>, String> {
         let tries = self.options.action.rollback_tries.max(1);
         let mut reason = String::new();
         for number in 0..tries {
@@ -389,7 +396,7 @@ impl Inner {
                 sleep(ROLLBACK_WAIT).await;
             }
             match entry.open_one(None).await {
-                Ok(connection) => return Ok((connection, true)),
+                Ok(connection) => return Ok(connection),
                 Err(error) => reason = error,
             }
         }

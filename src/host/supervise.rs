@@ -50,16 +50,18 @@ pub async fn end_group(process: &Process, grace: Duration) {
     process.signal_group(Signal::TERM);
     // One that was stopped would not see the TERM.
     process.signal_group(Signal::CONT);
-    let gone = async {
-        // A failed wait can't tell the end; then the group is looked at like after it.
-        let _ = process.ended().await;
-        while process.group_lives() {
-            sleep(GROUP_POLL).await;
-        }
-    };
-    if timeout_at(kill_at, gone).await.is_err() {
+    if timeout_at(kill_at, gone(process)).await.is_err() {
         process.signal_group(Signal::KILL);
-        let _ = timeout(AFTER_KILL, process.ended()).await;
+        let _ = timeout(AFTER_KILL, gone(process)).await;
+    }
+}
+
+/// Waits for the end of the program and then of all of its group.
+async fn gone(process: &Process) {
+    // A failed wait can't tell the end; then the group is looked at like after it.
+    let _ = process.ended().await;
+    while process.group_lives() {
+        sleep(GROUP_POLL).await;
     }
 }
 

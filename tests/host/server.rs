@@ -156,6 +156,7 @@ impl Server {
             remote_dir: self.path("remote").to_str().unwrap().to_owned(),
             local_helper: (way == Way::Local).then_some(helper),
             local_state: Some(self.path("state-local")),
+            extras: vec![],
         }
     }
 

@@ -1,10 +1,11 @@
 {
 # Fed to `bash -s` on a host without helper. Everything behind the closing brace is data, read from descriptor 9:
-# nonce, arguments, environment, limit, grace, length of stdin, each closed by a NUL; then stdin itself. What
-# comes after that is the life line: a byte or the end of it means that the command is to be ended.
+# nonce, arguments, environment, limit, grace, silence, length of stdin, each closed by a NUL; then stdin itself.
+# What comes after that is the life line: its end, or silence for so many seconds, means that the driver is gone
+# and the command is to be ended.
 exec 9<&0 8>&1 7>&2 </dev/null >/dev/null 2>/dev/null
 trap : HUP TERM INT
-kvmad_nonce='' kvmad_limit='' kvmad_grace='' kvmad_length=''
+kvmad_nonce='' kvmad_limit='' kvmad_grace='' kvmad_silence='' kvmad_length=''
 
 kvmad_get() { IFS= read -r -d '' -u 9 "$1" || exit 1; }
 
@@ -34,6 +35,7 @@ kvmad_get_list
 kvmad_env=("${kvmad_list[@]}")
 kvmad_get kvmad_limit
 kvmad_get kvmad_grace
+kvmad_get kvmad_silence
 kvmad_get kvmad_length
 
 # Its stdin goes through a nameless file: so the life line is free while the command runs.
@@ -64,11 +66,10 @@ kvmad_child=$!
 (
     trap - HUP TERM INT
     exec 5<&- 7>&- 8>&-
-    if [ "$kvmad_limit" = none ]; then
-        IFS= read -r -n 1 -u 9
-    else
-        IFS= read -r -n 1 -t "$kvmad_limit" -u 9
-    fi
+    SECONDS=0
+    while IFS= read -r -n 1 -t "$kvmad_silence" -u 9; do
+        [ "$kvmad_limit" = none ] || [ "$SECONDS" -lt "$kvmad_limit" ] || break
+    done
     trap '' TERM
     exec 9<&-
     kill -TERM -- "-$kvmad_child"
@@ -78,6 +79,11 @@ kvmad_child=$!
         kvmad_grace=$((kvmad_grace - 1))
     done
     kill -KILL -- "-$kvmad_child"
+    kvmad_grace=50
+    while [ "$kvmad_grace" -gt 0 ] && kill -0 -- "-$kvmad_child"; do
+        sleep 0.1
+        kvmad_grace=$((kvmad_grace - 1))
+    done
 ) &
 kvmad_watch=$!
 exec 5<&- 9<&-

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use rand::RngExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, interval, sleep_until};
 
 use super::channel::{Channel, ChannelEnd};
 use super::collect::Collector;
@@ -39,19 +39,30 @@ pub enum Ended {
 /// After its limit and its grace, a command gets this long until its host is taken as lost.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// Runs one command over `channel`; `begin` is how long its shell may take to come up.
+/// Times of a channel.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// How long its shell may take to come up.
+    pub begin: Duration,
+    /// How often the other end gets a sign of life.
+    pub ping: Duration,
+    /// Without one for this long the other end ends the command. In whole seconds, rounded up.
+    pub dead: Duration,
+}
+
+/// Runs one command over `channel`.
 pub async fn run(
     channel: Channel,
     open: &Open,
     stdin: Bytes,
     output: &mut Collector,
     watch: &Watch,
-    begin: Duration,
+    times: Times,
 ) -> Ended {
     let nonce = format!("@kvmad:{:032x}", rand::rng().random::<u128>());
     let Channel { stdin: mut to, stdout, stderr, end } = channel;
     let mut streams = Streams { stdout, stderr, out: Marked::new(&nonce), err: Marked::new(&nonce) };
-    let head = header(&nonce, open, stdin.len());
+    let head = header(&nonce, open, times.dead, stdin.len());
     let started = Instant::now();
     // The driver's own limit tells the two kinds of end apart; the one over there is for when we are gone.
     let limit_at = open.limit.map(|limit| started + limit);
@@ -63,6 +74,7 @@ pub async fn run(
         to
     }));
     let mut line = None;
+    let mut beats = interval(times.ping.max(Duration::from_millis(100)));
     let mut buffers = (vec![0; 64 << 10], vec![0; 64 << 10]);
     let lost = loop {
         if let Some(ended) = streams.ended(by, &open.argv[0]) {
@@ -82,7 +94,10 @@ pub async fn run(
             },
             () = at(limit_at), if by == EndedBy::Itself => by = EndedBy::Limit,
             () = watch.cancel.cancelled(), if by == EndedBy::Itself => by = EndedBy::Request,
-            () = sleep_until(started + begin), if !streams.err.began() => break streams.silent(begin),
+            () = sleep_until(started + times.begin), if !streams.err.began() => {
+                break streams.silent(times.begin);
+            }
+            _ = beats.tick(), if line.is_some() => beat(&mut line).await,
             () = at(give_up) => break "its end was not told in time".to_owned(),
         }
         if by != EndedBy::Itself && give_up.is_none() {
@@ -94,6 +109,14 @@ pub async fn run(
     drop(line);
     output.finish(&*watch.on_stderr);
     Ended::Lost(lost)
+}
+
+/// A sign of life. It can't be stuck: the other end reads it.
+async fn beat(line: &mut Option<super::channel::Writing>) {
+    if let Some(to) = line {
+        let _ = to.write_all(b".").await;
+        let _ = to.flush().await;
+    }
 }
 
 async fn at(time: Option<Instant>) {
@@ -187,7 +210,7 @@ impl Streams {
 }
 
 /// The script and the data behind it, stdin excepted.
-fn header(nonce: &str, open: &Open, stdin: usize) -> Bytes {
+fn header(nonce: &str, open: &Open, dead: Duration, stdin: usize) -> Bytes {
     let mut bytes = BytesMut::from(BOOTSTRAP);
     let mut word = |text: &str| {
         bytes.put_slice(text.as_bytes());
@@ -201,6 +224,7 @@ fn header(nonce: &str, open: &Open, stdin: usize) -> Bytes {
     // A little later than ours, in whole seconds.
     word(&open.limit.map_or("none".to_owned(), |limit| (limit.as_secs() + 3).to_string()));
     word(&open.grace.as_millis().div_ceil(100).to_string());
+    word(&dead.as_millis().div_ceil(1000).max(1).to_string());
     word(&stdin.to_string());
     bytes.freeze()
 }

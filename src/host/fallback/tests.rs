@@ -4,7 +4,8 @@ use super::*;
 use crate::host::channel;
 use crate::host::process::{Process, Start};
 
-const BEGIN: Duration = Duration::from_secs(20);
+const TIMES: Times =
+    Times { begin: Duration::from_secs(60), ping: Duration::from_millis(300), dead: Duration::from_secs(2) };
 
 async fn bash(before: &str) -> Channel {
     let script = format!("{before}\nexec {COMMAND}");
@@ -23,7 +24,7 @@ async fn go(open: &Open, stdin: &[u8]) -> (Ended, Collector) {
 
 async fn go_behind(before: &str, open: &Open, stdin: &[u8], watch: &Watch) -> (Ended, Collector) {
     let mut output = Collector::new(16 << 20);
-    let ended = run(bash(before).await, open, Bytes::copy_from_slice(stdin), &mut output, watch, BEGIN).await;
+    let ended = run(bash(before).await, open, Bytes::copy_from_slice(stdin), &mut output, watch, TIMES).await;
     (ended, output)
 }
 
@@ -150,7 +151,7 @@ async fn when_the_channel_goes_the_group_is_ended() {
     // Killing the channel's process would be harsher than a lost connection: here only the pipes go.
     let mut channel = bash("").await;
     let end = std::mem::replace(&mut channel.end, Box::pin(std::future::pending()));
-    let running = run(channel, &open, Bytes::new(), &mut output, &watch, BEGIN);
+    let running = run(channel, &open, Bytes::new(), &mut output, &watch, TIMES);
     tokio::select! {
         ended = running => panic!("{ended:?}"),
         () = async { while text() != "up\n" { tokio::time::sleep(Duration::from_millis(20)).await } } => {}
@@ -170,7 +171,7 @@ async fn a_place_without_bash_says_what_it_said() {
         Process::start(&Start::new("sh").arg("-c").arg("echo 'no bash here' >&2; exit 127")).await.unwrap();
     let channel = channel::of_process(process, pipes);
     let mut output = Collector::new(100);
-    let ended = run(channel, &open("true"), Bytes::new(), &mut output, &Watch::nothing(), BEGIN).await;
+    let ended = run(channel, &open("true"), Bytes::new(), &mut output, &Watch::nothing(), TIMES).await;
     let Ended::Lost(reason) = ended else { panic!("{ended:?}") };
     assert!(reason.contains("bash") && reason.contains("no bash here"), "{reason}");
 }
@@ -182,4 +183,21 @@ fn what_a_shell_cannot_take_is_refused_before() {
     for key in ["", "a-b", "1a", "a=b", "a b"] {
         assert!(check(&Open { env: vec![(key.into(), String::new())], ..open("") }).is_err(), "{key}");
     }
+}
+
+#[tokio::test]
+async fn signs_of_life_keep_a_long_command() {
+    let (ended, _) = go(&open("sleep 5; exit 3"), b"").await;
+    assert_eq!(exit(&ended).how, How::Exited(3));
+}
+
+#[tokio::test]
+async fn silence_of_the_driver_ends_the_command() {
+    let mut output = Collector::new(100);
+    let times = Times { ping: Duration::from_secs(100), ..TIMES };
+    let began = Instant::now();
+    let watch = Watch::nothing();
+    let ended = run(bash("").await, &open("sleep 100"), Bytes::new(), &mut output, &watch, times).await;
+    assert_eq!(exit(&ended).how, How::Signaled(15));
+    assert!(began.elapsed() < Duration::from_secs(60));
 }

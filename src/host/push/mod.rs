@@ -36,14 +36,15 @@ const FRESH: Duration = Duration::from_secs(5);
 /// The front-end's remotes, packed when needed.
 pub struct Source {
     dir: PathBuf,
+    extras: Vec<(PathBuf, String)>,
     packed: Mutex<Option<(Instant, Arc<Packed>)>>,
 }
 
 impl Source {
-    /// The remotes at `dir`.
+    /// The remotes at `dir`, with files from elsewhere and where these will be below them.
     #[must_use]
-    pub fn new(dir: PathBuf) -> Self {
-        Self { dir, packed: Mutex::new(None) }
+    pub fn new(dir: PathBuf, extras: Vec<(PathBuf, String)>) -> Self {
+        Self { dir, extras, packed: Mutex::new(None) }
     }
 
     /// Whether they are ours, which makes a differing stamp a reason to push.
@@ -69,8 +70,10 @@ impl Source {
         {
             return Ok(packed.clone());
         }
-        let dir = self.dir.clone();
-        let new = tokio::task::spawn_blocking(move || Packed::of(&dir)).await.map_err(io::Error::other)??;
+        let (dir, extras) = (self.dir.clone(), self.extras.clone());
+        let new = tokio::task::spawn_blocking(move || Packed::of(&dir, &extras))
+            .await
+            .map_err(io::Error::other)??;
         let new = Arc::new(new);
         *packed = Some((Instant::now(), new.clone()));
         Ok(new)

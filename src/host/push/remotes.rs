@@ -50,6 +50,17 @@ impl Manifest {
         Ok(Self(all))
     }
 
+    /// Puts a file from elsewhere at `path`, with the folders above it; what is there already gives way.
+    fn add(&mut self, file: &Path, path: &str) -> io::Result<()> {
+        let Some(meta) = usable(file)?.filter(Metadata::is_file) else { return Ok(()) };
+        for (at, _) in path.match_indices('/') {
+            self.0.entry(path[..at].to_owned()).or_insert(Entry { mode: 0o755, hash: None });
+        }
+        let entry = Entry { mode: meta.permissions().mode() & 0o7777, hash: Some(hash(file)?) };
+        self.0.insert(path.to_owned(), entry);
+        Ok(())
+    }
+
     /// Lines `MODE HASH PATH`, `-` as the hash of a folder; newlines and backslashes in paths escaped.
     #[must_use]
     pub fn text(&self) -> String {
@@ -178,19 +189,26 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Packs `dir`.
+    /// Packs `dir` with `extras`, files from elsewhere and where they will be.
     ///
     /// # Errors
     /// When it can't be read, or changed while it was read.
-    pub fn of(dir: &Path) -> io::Result<Self> {
-        let manifest = Manifest::of(dir)?;
+    pub fn of(dir: &Path, extras: &[(PathBuf, String)]) -> io::Result<Self> {
+        let mut manifest = Manifest::of(dir)?;
+        for (file, path) in extras {
+            manifest.add(file, path)?;
+        }
+        let source = |path: &str| {
+            let extra = extras.iter().find(|(file, to)| to == path && file.is_file());
+            extra.map_or_else(|| dir.join(path), |(file, _)| file.clone())
+        };
         let stamp = manifest.stamp();
         let mut tar = tar::Builder::new(Vec::new());
         for (path, entry) in &manifest.0 {
             match &entry.hash {
                 None => put(&mut tar, path, entry.mode, tar::EntryType::Directory, &[])?,
                 Some(hash) => {
-                    let content = fs::read(dir.join(path))?;
+                    let content = fs::read(source(path))?;
                     if hex(&Sha256::digest(&content)) != *hash {
                         return Err(io::Error::other(format!("{path} was changed just now; try again")));
                     }
