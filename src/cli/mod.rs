@@ -4,10 +4,12 @@
 
 mod check_conf;
 mod completions;
+mod decode;
 mod domain;
 mod domain_xml;
 mod explain;
 mod input;
+mod pretty;
 mod schema;
 
 use std::io::{self, Write};
@@ -31,6 +33,8 @@ enum Command {
     DomainXml(domain_xml::Arguments),
     /// Show what gave each value of a VM's domain, or what other defaults would change
     Explain(explain::Arguments),
+    /// Make the lines of a driver log on stdin readable: base64, compressed data, XML
+    Decode(decode::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
 }
@@ -53,6 +57,7 @@ pub fn main() -> ExitCode {
         Command::CheckConf(arguments) => check_conf::run(&arguments, out, err),
         Command::DomainXml(arguments) => domain_xml::run(&arguments, out, err),
         Command::Explain(arguments) => explain::run(&arguments, out, err),
+        Command::Decode(arguments) => decode::run(&arguments, &mut std::io::stdin().lock(), out, err),
         Command::Completions(arguments) => completions::run(&arguments),
     };
     ExitCode::from(status)

@@ -12,6 +12,7 @@ mod migrate;
 mod network;
 mod nic;
 mod power;
+mod show;
 mod snapshot;
 mod transfer;
 
