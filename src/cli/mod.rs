@@ -10,7 +10,9 @@ mod domain_xml;
 mod explain;
 mod input;
 mod pretty;
+mod run;
 mod schema;
+mod sync;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -33,6 +35,10 @@ enum Command {
     DomainXml(domain_xml::Arguments),
     /// Show what gave each value of a VM's domain, or what other defaults would change
     Explain(explain::Arguments),
+    /// Carry out one action as the driver would, or show its plan
+    Run(run::Arguments),
+    /// Push the remotes to hosts and say what changed
+    Sync(sync::Arguments),
     /// Make the lines of a driver log on stdin readable: base64, compressed data, XML
     Decode(decode::Arguments),
     /// Print a completion script for a shell
@@ -57,6 +63,8 @@ pub fn main() -> ExitCode {
         Command::CheckConf(arguments) => check_conf::run(&arguments, out, err),
         Command::DomainXml(arguments) => domain_xml::run(&arguments, out, err),
         Command::Explain(arguments) => explain::run(&arguments, out, err),
+        Command::Run(arguments) => run::run(&arguments, out, err),
+        Command::Sync(arguments) => sync::run(&arguments, out, err),
         Command::Decode(arguments) => decode::run(&arguments, &mut std::io::stdin().lock(), out, err),
         Command::Completions(arguments) => completions::run(&arguments),
     };
