@@ -70,6 +70,16 @@ pub fn driver(paths: Paths, own_rc: &Path, log_name: &str, proxy: Option<&str>) 
     started
 }
 
+/// The variables of rc files, without any change of this process. What can't be read is left out.
+#[must_use]
+pub fn environment(files: &[&Path]) -> Vec<(String, String)> {
+    let mut environment = Vec::new();
+    for file in files {
+        load_rc(file, &mut environment, &mut Vec::new());
+    }
+    environment
+}
+
 fn load_rc(file: &Path, environment: &mut Vec<(String, String)>, notices: &mut Vec<Notice>) {
     match rc::read(file) {
         Ok((rc::Rc::Variables(variables), _)) => environment.extend(variables),

@@ -4,11 +4,15 @@
 
 mod check_conf;
 mod completions;
+mod decode;
 mod domain;
 mod domain_xml;
 mod explain;
 mod input;
+mod pretty;
+mod run;
 mod schema;
+mod sync;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -31,6 +35,12 @@ enum Command {
     DomainXml(domain_xml::Arguments),
     /// Show what gave each value of a VM's domain, or what other defaults would change
     Explain(explain::Arguments),
+    /// Carry out one action as the driver would, or show its plan
+    Run(run::Arguments),
+    /// Push the remotes to hosts and say what changed
+    Sync(sync::Arguments),
+    /// Make the lines of a driver log on stdin readable: base64, compressed data, XML
+    Decode(decode::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
 }
@@ -53,6 +63,9 @@ pub fn main() -> ExitCode {
         Command::CheckConf(arguments) => check_conf::run(&arguments, out, err),
         Command::DomainXml(arguments) => domain_xml::run(&arguments, out, err),
         Command::Explain(arguments) => explain::run(&arguments, out, err),
+        Command::Run(arguments) => run::run(&arguments, out, err),
+        Command::Sync(arguments) => sync::run(&arguments, out, err),
+        Command::Decode(arguments) => decode::run(&arguments, &mut std::io::stdin().lock(), out, err),
         Command::Completions(arguments) => completions::run(&arguments),
     };
     ExitCode::from(status)

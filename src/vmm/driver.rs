@@ -23,37 +23,51 @@ impl Driver {
     }
 }
 
-impl Actions for Driver {
-    type Work = Box<Plan>;
+/// What a request comes to.
+#[derive(Debug)]
+pub enum Work {
+    /// It is carried out.
+    Plan(Box<Plan>),
+    /// It is refused, for this reason, with the prefix that its reply must have.
+    Refusal(String),
+}
 
-    fn prepare(&self, request: &Request) -> Result<Prepared<Self::Work>, String> {
+impl Driver {
+    fn plan(&self, verb: Verb, action: &Action, request: &Request) -> Result<Box<Plan>, String> {
+        if let Some(reason) = other_vm(request, action) {
+            return Err(reason);
+        }
+        plan::plan(verb, action, &self.setup).map(Box::new).map_err(|refusal| refusal.to_string())
+    }
+}
+
+impl Actions for Driver {
+    type Work = Work;
+
+    fn prepare(&self, request: &Request) -> Result<Prepared<Work>, String> {
         let verb = Verb::from_wire(&request.verb)
             .ok_or_else(|| format!("the action {} is not known to this driver", request.verb))?;
-        // These two are found by the first word of their info, also when they fail.
-        let refuse = |prefix: Option<&str>, reason: String| match prefix {
-            Some(prefix) => format!("{prefix} {reason}"),
-            None => reason,
+        let action =
+            Action::from_payload(&request.payload).map_err(|error| format!("Cannot perform {verb}: {error}"));
+        let (prefix, planned) = match &action {
+            Ok(action) => (plan::prefix(verb, action), self.plan(verb, action, request)),
+            Err(reason) => (plan::prefix_of_nothing(verb), Err(reason.clone())),
         };
-        let unread = matches!(verb, Verb::UpdateSg | Verb::UpdateNic).then_some("-1");
-        let action = Action::from_payload(&request.payload)
-            .map_err(|error| refuse(unread, format!("Cannot perform {verb}: {error}")))?;
-        let prefix = plan::prefix(verb, &action);
-        let prefix = prefix.as_deref();
-        if let Some(reason) = other_vm(request, &action) {
-            return Err(refuse(prefix, reason));
-        }
-        let plan =
-            plan::plan(verb, &action, &self.setup).map_err(|refusal| refuse(prefix, refusal.to_string()))?;
-        Ok(Prepared {
-            keys: Keys { subject: request.number, places: places(&plan) },
-            overtake: overtake(verb),
-            prefix: plan.prefix.clone(),
-            work: Box::new(plan),
-        })
+        let (places, work) = match planned {
+            Ok(plan) => (places(&plan), Work::Plan(plan)),
+            // oned finds the request by the first word of the reply, also of a FAILURE.
+            Err(reason) if prefix.is_some() => (Vec::new(), Work::Refusal(reason)),
+            Err(reason) => return Err(reason),
+        };
+        let keys = Keys { subject: request.number, places };
+        Ok(Prepared { keys, overtake: overtake(verb), prefix, work })
     }
 
-    async fn run(&self, work: Self::Work, context: Context) -> Answer {
-        self.executor.run(&work, &context).await
+    async fn run(&self, work: Work, context: Context) -> Answer {
+        match work {
+            Work::Plan(plan) => self.executor.run(&plan, &context).await,
+            Work::Refusal(reason) => Answer::Failure(reason),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-use crate::host::job::{Job, Program};
+use crate::host::job::{Job, Place, Program};
 use crate::vmm::plan::{Call, Form, Plan, Source, Stdin, Value, What};
 
 /// Bytes that fit into one argument: Linux takes 128 KiB with the closing NUL.
@@ -23,6 +23,8 @@ pub(crate) struct FrontEnd {
     pub(crate) remotes: PathBuf,
     /// How a domain is made, when DEPLOY makes it.
     pub(crate) domain: Option<MakeDomain>,
+    /// Variables for what runs here.
+    pub(crate) environment: Vec<(String, String)>,
 }
 
 impl FrontEnd {
@@ -31,6 +33,9 @@ impl FrontEnd {
         let mut job = Job::new(self.program(&call.program).await?);
         job.args = call.args.iter().map(|value| argument(value, plan, deploy_id)).collect();
         job.stdin = self.stdin(&call.stdin, plan).await?;
+        if call.place == Place::Local {
+            job.env.clone_from(&self.environment);
+        }
         Ok(job)
     }
 

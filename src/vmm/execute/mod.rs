@@ -81,7 +81,7 @@ impl Executor {
     /// Runs steps by `runner`; finds scripts of TM and datastore drivers in `remotes`, the front-end's folder.
     #[must_use]
     pub fn new(runner: Arc<dyn Runner>, remotes: PathBuf, limits: Limits) -> Self {
-        let front_end = FrontEnd { remotes, domain: None };
+        let front_end = FrontEnd { remotes, domain: None, environment: Vec::new() };
         Self { runner, front_end, limits, observer: Arc::new(|_| {}) }
     }
 
@@ -89,6 +89,13 @@ impl Executor {
     #[must_use]
     pub fn with_domain(mut self, make: MakeDomain) -> Self {
         self.front_end.domain = Some(make);
+        self
+    }
+
+    /// The same, with variables for what runs on the front-end.
+    #[must_use]
+    pub fn with_environment(mut self, environment: Vec<(String, String)>) -> Self {
+        self.front_end.environment = environment;
         self
     }
 

@@ -80,7 +80,8 @@ pub(crate) fn place(place: &Place) -> String {
 pub(crate) fn failure(outcome: &Outcome, what: &str, at: &Place) -> String {
     let said = reason(&String::from_utf8_lossy(&outcome.stderr));
     let with = |end: String| {
-        if said.is_empty() { format!("{what} on {} {end}", place(at)) } else { format!("{said} ({end})") }
+        let said = if said.is_empty() { String::new() } else { format!("; {said}") };
+        format!("{what} on {} {end}{said}", place(at))
     };
     match &outcome.ending {
         Ending::Exited(code) if said.is_empty() => {
