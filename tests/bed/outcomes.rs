@@ -73,7 +73,7 @@ fn a_save_that_fails_leaves_the_vm_running_and_an_earlier_checkpoint_untouched()
     // a file system with no room for the guest's memory
     let small = format!("/var/tmp/kvmad-bed-small-{}", std::process::id());
     bed::sh("node1", &["mkdir", &small]);
-    bed::sh("node1", &["mount", "-t", "tmpfs", "-o", "size=2m,mode=777", "small", &small]);
+    bed::sh("node1", &["mount", "-t", "tmpfs", "-o", "size=512k,mode=777", "small", &small]);
     bed::sh(
         "node1",
         &["sh", "-c", "printf earlier >\"$1/checkpoint\"; chown oneadmin: \"$1/checkpoint\"", "sh", &small],
