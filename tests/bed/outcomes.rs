@@ -73,7 +73,7 @@ fn a_save_that_fails_leaves_the_vm_running_and_an_earlier_checkpoint_untouched()
     // a file system with no room for the guest's memory
     let small = format!("/var/tmp/kvmad-bed-small-{}", std::process::id());
     bed::sh("node1", &["mkdir", &small]);
-    bed::sh("node1", &["mount", "-t", "tmpfs", "-o", "size=2m,mode=777", "small", &small]);
+    bed::sh("node1", &["mount", "-t", "tmpfs", "-o", "size=512k,mode=777", "small", &small]);
     bed::sh(
         "node1",
         &["sh", "-c", "printf earlier >\"$1/checkpoint\"; chown oneadmin: \"$1/checkpoint\"", "sh", &small],
@@ -163,4 +163,20 @@ fn append(front: &FrontEnd, path: &str, text: &str) {
     let file = front.folder().join(path);
     let content = fs::read_to_string(&file).unwrap_or_default();
     front.put(path, 0o644, &format!("{content}{text}"));
+}
+
+#[test]
+#[ignore = "needs the test bed: make test"]
+fn a_guest_that_was_not_up_yet_is_asked_a_second_time_and_shuts_down_by_itself() {
+    let _use = bed::shared();
+    let front = FrontEnd::staged();
+    append(&front, "var/remotes/etc/vmm/kvm/kvmrc", "\nexport SHUTDOWN_TIMEOUT=90\nunset FORCE_DESTROY\n");
+    let mut vm = Vm::new(&front, 2031, "node2");
+    let mut driver = Driver::ready(&front, "-t 15 -r 0 kvm -p");
+    deploy(&mut driver, &mut vm);
+    assert_eq!(vm.said("READY at"), 0, "the first press comes while the firmware runs");
+    let reply = driver.ask("SHUTDOWN", vm.id, &vm.document().payload(), ACTION);
+    assert!(reply.succeeded(), "{}\n{}", reply.raw, vm.console());
+    assert_eq!(vm.state(), None);
+    assert!(vm.said("ACPI power button") > 0, "it was not destroyed:\n{}", vm.console());
 }

@@ -1,4 +1,4 @@
-//! Scripts as the field has them, in the place of `reboot`: whatever they print and however they end, one clean reply
+//! Scripts as the field has them, in the place of `reboot` and `attach_nic`: whatever they print and however they end, one clean reply
 //! comes. Run over the helper, on the difficult host, without any helper, and on the front-end.
 
 use std::fs;
@@ -25,7 +25,11 @@ const HELPER: Way = Way { host: "node1", arguments: "-t 15 -r 0 kvm -p", foreign
 const DIFFICULT: Way = Way { host: bed::DIFFICULT, arguments: "-t 15 -r 0 kvm -p", foreign: false };
 const FALLBACK: Way = Way { host: "node2", arguments: "-t 15 -r 0 kvm -p", foreign: true };
 const DIFFICULT_FALLBACK: Way = Way { host: bed::DIFFICULT, arguments: "-t 15 -r 0 kvm -p", foreign: true };
-const LOCAL: Way = Way { host: "node1", arguments: "-t 15 -r 0 -l reboot kvm -p", foreign: false };
+const LOCAL: Way = Way {
+    host: "node1",
+    arguments: "-t 15 -r 0 -l reboot,attach_nic,prereconfigure,reconfigure kvm -p",
+    foreign: false,
+};
 
 impl Way {
     fn front(self, script: &str) -> FrontEnd {
@@ -131,7 +135,7 @@ fn a_misbehaving_script_gets_one_clean_reply_on_the_front_end() {
 }
 
 /// Values as a template or a user may hold them.
-const HOSTILE: [&str; 14] = [
+const HOSTILE: [&str; 16] = [
     "it's",
     "a \"b\" c",
     "`touch /tmp/kvmad-bed-hostile`",
@@ -146,36 +150,44 @@ const HOSTILE: [&str; 14] = [
     "-",
     "back\\slash\\",
     " blanks  inside ",
+    "t\tab",
+    "\u{e4}\u{20ac}\u{1f600}",
 ];
 
+/// Each value as MAC, BRIDGE, MODEL and TARGET of a network card that is plugged in: all become arguments, and the whole
+/// document becomes stdin.
 fn delivered_as_data(way: Way) {
     let _use = bed::shared();
-    let front = way.front(RECORDS);
+    let front = way.front("#!/bin/bash\nexit 0\n");
+    front.put("var/remotes/vmm/kvm/attach_nic", 0o755, RECORDS);
+    for after in ["prereconfigure", "reconfigure"] {
+        front.put(&format!("var/remotes/vmm/kvm/{after}"), 0o755, "#!/bin/bash\nexit 0\n");
+    }
     let mut driver = Driver::ready(&front, way.arguments);
     let record = format!("/tmp/kvmad-bed-{}-{}", std::process::id(), way.host);
     let host = if way.arguments.contains("-l") { bed::FRONT_END } else { way.host };
     for value in HOSTILE {
         let mut document = way.document(9);
-        document.deploy_id = value.into();
+        let card = ["MAC", "BRIDGE", "MODEL", "TARGET"].map(|name| cdata(name, value)).concat();
+        document.template = format!("<NIC>{}{card}</NIC>", cdata("ATTACH", "YES"));
         document.user_template = format!("{}{}", cdata("RECORD", &record), cdata("VALUE", value));
-        let reply = driver.ask("REBOOT", 9, &document.payload(), SOON);
+        let reply = driver.ask("ATTACHNIC", 9, &document.payload(), SOON);
         let file = bed::host_path(host, &record);
+        let read =
+            |end: &str| fs::read(file.with_extension(end)).map(|b| String::from_utf8_lossy(&b).into_owned());
         if reply.succeeded() {
-            let words = fs::read(file.with_extension("args")).unwrap_or_else(|e| panic!("{value:?}: {e}"));
-            let words: Vec<&[u8]> = words.split(|&b| b == 0).collect();
-            assert_eq!(words[0], value.as_bytes(), "{value:?} arrives as it is");
-            assert_eq!(words[1..], [way.host, "9", way.host, ""].map(str::as_bytes), "{value:?}");
+            let words = read("args").unwrap_or_else(|e| panic!("{value:?}: {e}"));
+            let words: Vec<&str> = words.split('\0').collect();
+            assert_eq!(
+                words,
+                ["one-9", value, value, value, "", value, "9", way.host, ""],
+                "arguments as they are"
+            );
+            let stdin = read("stdin").unwrap_or_default();
+            assert_eq!(stdin.trim_end(), document.xml(), "{value:?}: stdin as it is");
         } else {
             assert!(reply.info.len() > 1, "refused, with a reason: {}", reply.raw);
             assert!(value.contains('\n') || value.starts_with('-'), "{value:?} is refused: {}", reply.raw);
-        }
-        let stdin = fs::read(file.with_extension("stdin")).unwrap_or_default();
-        if reply.succeeded() {
-            assert_eq!(
-                String::from_utf8_lossy(&stdin).trim_end(),
-                document.xml(),
-                "{value:?}: stdin as it is"
-            );
         }
         for end in ["args", "stdin"] {
             let _ = fs::remove_file(file.with_extension(end));

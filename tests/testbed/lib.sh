@@ -82,3 +82,21 @@ take_down() {
   fi
   rm -rf --one-file-system "$TB/nodes" "$TB/on"
 }
+
+# shellcheck disable=SC2016 # dpkg-query's own variables
+installed() {
+  dpkg-query -W -f '${db:Status-Abbrev}\t${Package}\t${Version}\n' | awk -F '\t' '$1 ~ /^i/{print $2 "=" $3}' | sort
+}
+
+# Since packages.before was written: keeps what is new (to be purged) and what had a newer version (to be put back).
+record_packages() {
+  local before=$CHANGES/packages.before after name old new
+  [ -f "$before" ] || return 0
+  after=$(installed)
+  comm -13 <(cut -d= -f1 "$before" | sort) <(cut -d= -f1 <<<"$after" | sort) >>"$CHANGES/packages.new"
+  while IFS='=' read -r name old; do
+    new=$(sed -n "s/^$name=//p" <<<"$after")
+    if [ -n "$new" ] && dpkg --compare-versions "$new" lt "$old"; then printf '%s=%s\n' "$name" "$old"; fi
+  done < <(comm -23 "$before" <(printf '%s\n' "$after")) >>"$CHANGES/packages.old"
+  rm -f "$before"
+}

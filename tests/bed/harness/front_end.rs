@@ -45,6 +45,10 @@ impl FrontEnd {
         fs::create_dir_all(folder.join("var/vms")).expect("a folder in the test bed");
         fs::write(folder.join("var/config"), format!("SCRIPTS_REMOTE_DIR={remotes}\n")).expect("a file");
         let agent = start_agent(&folder);
+        // OpenNebula's own remotes bring this file; ours are laid over them
+        let network = folder.join("var/remotes/etc/vnm");
+        fs::create_dir_all(&network).expect("a folder in the test bed");
+        fs::write(network.join("OpenNebulaNetwork.conf"), ":keep_empty_bridge: false\n").expect("a file");
         let front = Self { folder, remotes, agent };
         front.give_to_oneadmin();
         front
