@@ -26,6 +26,9 @@ fi
 : "${VIRSH_RETRIES:=3}"
 : "${SHUTDOWN_TIMEOUT:=180}"
 : "${CANCEL_TIMEOUT:=60}"
+: "${DETACH_TIMEOUT:=30}"
+: "${AGENT_TIMEOUT:=10}"
+: "${EXEC_FOLDER:=/var/run/one}" # where the monitoring looks for the processes in guests
 : "${OVMF_NVRAM:=/usr/share/OVMF/OVMF_VARS.fd}"
 
 HOST=${HOST:-$(uname -n)} # as oned calls it, once a script knows
@@ -92,12 +95,15 @@ open_errors() {
 open_errors
 
 # ask ARGUMENT...: one call of virsh within VIRSH_TIMEOUT. Its stdout is in OUT; when it fails, the reason in WHY.
-ask() {
+ask() { give '' "$@"; }
+
+# give TEXT ARGUMENT...: as ask, with TEXT to be read from /dev/stdin.
+give() {
     local status=0
     : >"/dev/fd/$ERRORS"
     OUT=$(timeout --foreground --kill-after=5 "$VIRSH_TIMEOUT" \
-        virsh --quiet --connect "$LIBVIRT_URI" "$@" 2>&"$ERRORS" </dev/null) || status=$?
-    reason "$status" "$VIRSH_TIMEOUT" "$1"
+        virsh --quiet --connect "$LIBVIRT_URI" "${@:2}" 2>&"$ERRORS" <<<"$1") || status=$?
+    reason "$status" "$VIRSH_TIMEOUT" "$2"
 }
 
 # work ARGUMENT...: as ask, for what takes long: within VIRSH_JOB_TIMEOUT, and the end of the driver interrupts it.
@@ -113,6 +119,20 @@ work() {
     reason "$status" "$VIRSH_JOB_TIMEOUT" "$1"
 }
 
+# patiently ARGUMENT...: as work; tried again when it failed while a disk of domain ID was being copied.
+patiently() {
+    local tries=1 why
+    until work "$@"; do
+        why=$WHY
+        if ((tries++ >= VIRSH_RETRIES)) || ! block_job "$ID"; then
+            WHY=$why
+            return 1
+        fi
+        log INFO "a disk of domain $ID is being copied; virsh $1 is tried again when that is done"
+        await_block_jobs "$ID"
+    done
+}
+
 # reason STATUS LIMIT CALL: sets WHY; fails unless STATUS is 0.
 reason() {
     WHY='' SILENT=0
@@ -120,9 +140,9 @@ reason() {
     WHY=$(<"/dev/fd/$ERRORS")
     WHY=${WHY//$'\n'/; }
     case $1 in
-        124 | 137) SILENT=1 WHY="libvirt on host $HOST did not answer virsh $3 within $2 s${WHY:+; $WHY}" ;;
+        124 | 137) SILENT=1 WHY="libvirt on host $HOST did not answer virsh ${3%% *} within $2 s${WHY:+; $WHY}" ;;
         126 | 127) WHY="virsh can't be run on host $HOST; $WHY" ;;
-        *) WHY=${WHY:-virsh $3 failed with status $1} ;;
+        *) WHY=${WHY:-virsh ${3%% *} failed with status $1} ;;
     esac
     return 1
 }
@@ -130,10 +150,16 @@ reason() {
 # helper ARGUMENT...: kvmad-node of this CPU.
 helper() { "$REMOTE/kvmad/$(uname -m)/kvmad-node" "$@"; }
 
-# read_document: stdin into DOCUMENT, the action as XML; empty when there is none.
+# read_document: stdin, the action as XML, into DOCUMENT; empty when there is none.
 read_document() {
-    DOCUMENT=
-    [[ -t 0 ]] || DOCUMENT=$(cat)
+    DOCUMENT=''
+    if [[ ! -t 0 ]]; then DOCUMENT=$(cat); fi
+}
+
+# read_payload PAYLOAD: as read_document; without a stdin it is PAYLOAD in base64, unless that is -.
+read_payload() {
+    read_document
+    if [[ -z $DOCUMENT && $1 != - ]]; then DOCUMENT=$(base64 -di <<<"$1"); fi
 }
 
 # document PATH: the value there, empty when there is none.
@@ -189,27 +215,31 @@ look() {
 
 is_off() { [[ $STATE == gone || $STATE == 5 ]]; }
 
-# listen ID SECONDS: libvirt's events of that domain become readable on EVENTS: each is a reason to look.
+# listen ID SECONDS EVENT: events of that kind become readable on EVENTS: each is a reason to look.
 listen() {
-    exec {EVENTS}< <(exec virsh --quiet --connect "$LIBVIRT_URI" event --domain "$1" --event lifecycle --loop \
+    exec {EVENTS}< <(exec virsh --quiet --connect "$LIBVIRT_URI" event --domain "$1" --event "$3" --loop \
         --timeout "$(($2 + 5))" 2>/dev/null </dev/null)
     LISTENER=$!
 }
 
+# await_event ID SECONDS EVENT: until the next event, but a second at most: events are lost when libvirt is restarted.
+await_event() {
+    local status=0
+    read -r -t 1 -u "$EVENTS" _ || status=$?
+    if ((status == 1)); then
+        exec {EVENTS}<&-
+        sleep 1 # the listener ended, so libvirt is away
+        listen "$@"
+    fi
+}
+
 # await_off ID SECONDS: waits until the domain is off; fails (WHY, STATE) when it is not by then.
-# Without an event it looks once a second: events are lost when libvirt is restarted.
 await_off() {
-    local until=$((SECONDS + $2)) status
+    local until=$((SECONDS + $2))
     while :; do
         if look "$1" && is_off; then return 0; fi
         ((SECONDS < until)) || return 1
-        status=0
-        read -r -t 1 -u "$EVENTS" _ || status=$?
-        if ((status == 1)); then
-            exec {EVENTS}<&-
-            sleep 1 # the listener ended, so libvirt is away: not a wait for the domain
-            listen "$1" "$2"
-        fi
+        await_event "$1" "$2" lifecycle
     done
 }
 
@@ -246,6 +276,80 @@ await_block_jobs() {
     while ((SECONDS < until)) && block_job "$1"; do sleep 0.5; done
 }
 
+# ---------------------------------------------------------------------------------------------- devices
+
+# device KIND [OPTION...] DOMAIN-XML: prints the XML of the device of the action for that domain.
+device() {
+    helper xml "${@:1:$#-1}" --running <(printf '%s' "${!#}") --defaults "$REMOTE/etc/vmm/kvm/vmm_exec_kvm.conf" <<<"$DOCUMENT"
+}
+
+# has_device DEVICE-XML: whether the domain in OUT has it: 0 yes, 1 no, 3 another is in its place.
+has_device() { helper xml has-device --device <(printf '%s' "$1") <<<"$OUT"; }
+
+# plug UUID DEVICE-XML: attaches it; afterwards the domain as it is then is in OUT, and what virsh said in WHY.
+plug() {
+    is_uuid "$1" || fail "'$1' is no uuid of a domain"
+    give "$2" "attach-device $1 /dev/stdin --live; dumpxml $1" || :
+    WHY=${WHY:-$(<"/dev/fd/$ERRORS")}
+    WHY=${WHY//$'\n'/; }
+}
+
+# unplugged TEST UNPLUG: waits until the guest has let go of a device of domain ID, after DETACH_TIMEOUT it fails
+# (WHY). TEST tells whether the domain in OUT has it (0 yes, 1 no), UNPLUG asks for it: once more after half the time.
+unplugged() {
+    local start=$SECONDS asked=0 refused='' status
+    listen "$ID" "$DETACH_TIMEOUT" device-removed
+    while :; do
+        status=0
+        if ask dumpxml "$ID"; then "$1" || status=$?; fi
+        if ((status == 1)); then return 0; fi
+        if ((asked == 0 || asked == 1 && (SECONDS - start) * 2 >= DETACH_TIMEOUT)); then
+            asked=$((asked + 1))
+            if "$2"; then refused=''; else refused=$WHY; fi
+            continue
+        fi
+        # What was refused at once is given up soon; it may be on its way all the same.
+        if ((SECONDS - start >= DETACH_TIMEOUT)) || { [[ -n $refused ]] && ((SECONDS - start >= 2)); }; then
+            WHY=${refused:-${WHY:-the guest has not let go of it within $DETACH_TIMEOUT s}}
+            return 1
+        fi
+        await_event "$ID" "$DETACH_TIMEOUT" device-removed
+    done
+}
+
+# ---------------------------------------------------------------------------------------------- snapshots
+
+# has_snapshot ID NAME: 0 yes, 1 no, 2 libvirt did not say (WHY).
+has_snapshot() {
+    ask snapshot-list "$1" --name || return 2
+    [[ $'\n'$OUT$'\n' == *$'\n'"$2"$'\n'* ]]
+}
+
+# stored FILE TEXT: complete on disk, or the file is as it was (WHY).
+stored() {
+    if (umask 077 && printf '%s\n' "$2" >"$1.new") && sync -- "$1.new" && mv -f -- "$1.new" "$1" && sync -- "${1%/*}"; then
+        return 0
+    fi
+    rm -f -- "$1.new"
+    WHY="can't write $1"
+    return 1
+}
+
+# keep_snapshot ID NAME FOLDER: what libvirt knows of the snapshot, passwords included, as FOLDER/NAME.xml.
+keep_snapshot() {
+    ask snapshot-dumpxml "$1" "$2" --security-info || return 1
+    stored "$3/$2.xml" "$OUT"
+}
+
+# note_current ID FOLDER: which snapshot the next one has as its parent.
+note_current() {
+    if ask snapshot-current "$1" --name && [[ -n $OUT ]]; then
+        stored "$2/snap.current" "$OUT" || log ERROR "$WHY"
+    else
+        rm -f -- "$2/snap.current"
+    fi
+}
+
 # ---------------------------------------------------------------------------------------------- around them
 
 # compact WHEN: gives the kernel back its caches and joins free memory, when kvmrc says so (START or STOP).
@@ -279,6 +383,9 @@ redefine_snapshots() {
         ask snapshot-create "$1" "$file" --redefine || log ERROR "a snapshot is unknown to libvirt: $WHY"
     done
     rm -rf -- "$folder"
+    if [[ -s $2/snap.current ]]; then
+        ask snapshot-current "$1" "$(<"$2/snap.current")" || log ERROR "the current snapshot is unknown to libvirt: $WHY"
+    fi
 }
 
 # hook NAME TM_MAD ARGUMENT...: runs NAME.TM_MAD beside the script if there is one, with the document on stdin.
@@ -287,6 +394,19 @@ hook() {
     shift 2
     [[ $manager =~ ^[A-Za-z0-9_-]+$ && -x $REMOTE/vmm/kvm/$name.$manager ]] || return 0
     "$REMOTE/vmm/kvm/$name.$manager" "$@" <<<"$DOCUMENT" >&2
+}
+
+# agent REQUEST: asks the agent in the guest of domain ID; its answer is in OUT, the reason of a failure in WHY.
+agent() { ask qemu-agent-command "$ID" "$1" --timeout "$AGENT_TIMEOUT"; }
+
+# locked_exec COMMAND...: runs it while nothing else, the monitoring included, looks at the processes in guests.
+locked_exec() {
+    local lock status=0
+    { exec {lock}>>"$EXEC_FOLDER/.exec-lock"; } 2>/dev/null || fail "Can't open $EXEC_FOLDER/.exec-lock on host $HOST"
+    flock -w "$VIRSH_TIMEOUT" "$lock" || fail "Another program holds $EXEC_FOLDER/.exec-lock on host $HOST for $VIRSH_TIMEOUT s"
+    "$@" || status=$?
+    exec {lock}>&-
+    return "$status"
 }
 
 # sync_time ID: sets the guest's clock, when kvmrc says so. Its agent may need a while to come back: four tries

@@ -59,6 +59,8 @@ pub const VARIABLES: &[Key] = &[
         "Seconds for which ending a VM by force is tried."),
     key("DETACH_TIMEOUT", Takes::Whole(1, 86_400), Set("30"),
         "Seconds that a guest has to let go of a disk or an interface; it is asked once more at half of it."),
+    key("AGENT_TIMEOUT", Takes::Whole(1, 3_600), Set("10"),
+        "Seconds that the agent in a guest has to answer a request."),
     key("CLEANUP_MEMORY_ON_START", Takes::YesNo, Example("yes"),
         "yes: the host's caches are dropped and its memory compacted before a VM is started."),
     key("CLEANUP_MEMORY_ON_STOP", Takes::YesNo, Set("no"),

@@ -1,5 +1,6 @@
 //! What runs on a host, all of it in `kvmad-node`: one file or folder per subcommand.
 
+pub mod agent;
 pub mod check;
 pub mod monitor;
 pub mod root;
@@ -35,6 +36,11 @@ enum Command {
     /// Run commands for a driver, over stdin and stdout
     #[command(hide = true)]
     Serve(serve::ServeArgs),
+    /// Requests to a guest's agent and its answers, for the action scripts
+    Agent {
+        #[command(subcommand)]
+        command: agent::Command,
+    },
     /// Settings of the network drivers for their scripts
     Vnm {
         #[command(subcommand)]
@@ -54,6 +60,7 @@ pub fn main() -> ExitCode {
     match arguments.command {
         Command::Swap { one, other } => swap(&one, &other),
         Command::Serve(args) => serve::main(&args),
+        Command::Agent { command } => agent::main(command),
         Command::Vnm { command } => vnm::main(command),
         Command::Xml { command } => xml::main(command),
         Command::Version => {

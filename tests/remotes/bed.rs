@@ -1,5 +1,7 @@
 //! Each script's good and bad end once against real libvirt. VM ids 1000 to 1999.
 
+mod running;
+
 use std::time::Duration;
 
 use crate::node::{Caller, Node, Vm};

@@ -3,6 +3,8 @@
 
 mod bed;
 mod faults;
+mod hotplug;
 mod node;
 mod place;
+
 mod vnm;

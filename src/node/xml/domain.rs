@@ -58,7 +58,8 @@ fn resolve(disk: &Element, edits: &mut Edits<'_>) {
 }
 
 /// What the link `path` points to in the end, when it is called `disk.<number>`, is a link, and that exists.
-fn target_of(path: &str) -> Option<String> {
+#[must_use]
+pub fn target_of(path: &str) -> Option<String> {
     let name = Path::new(path).file_name()?.to_str()?;
     let number = name.strip_prefix("disk.")?;
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,10 +1,12 @@
 //! `kvmad-node xml`: what the action scripts ask of XML, so that none of them reads or writes it itself.
 //!
 //! Documents come on stdin, answers go to stdout. Exit status: 0 done, 1 a finding (something is not there),
-//! 2 the input can't be read or the question is none; the reason stands on stderr.
+//! 2 the input can't be read or the question is none, 3 something else is there; the reason stands on stderr.
 
+mod device;
 mod domain;
 mod edit;
+mod fits;
 mod path;
 mod relocate;
 mod snapshot;
@@ -69,6 +71,45 @@ pub enum Command {
         /// Folder of the VM on this host: LOCATION/DATASTORE/VM
         folder: String,
     },
+    /// Print the XML of the disk to attach; the action on stdin
+    AttachDisk {
+        /// Where its data are on this host
+        #[arg(long)]
+        path: String,
+        /// What else it is made from
+        #[command(flatten)]
+        around: device::Around,
+    },
+    /// Print the XML of the interface or PCI device to attach; the action on stdin
+    AttachNic {
+        /// What else it is made from
+        #[command(flatten)]
+        around: device::Around,
+    },
+    /// Print the XML of the interface or PCI device to detach; the action on stdin
+    DetachNic {
+        /// What else it is made from
+        #[command(flatten)]
+        around: device::Around,
+    },
+    /// Succeed when the domain has that device, exit 1 when it has not, 3 when another is in its place
+    HasDevice {
+        /// XML of the device
+        #[arg(long)]
+        device: PathBuf,
+    },
+    /// Print the XML of a memory module for the domain
+    Memory {
+        /// MiB
+        #[arg(long)]
+        size: u64,
+    },
+    /// Succeed when a domain can go back to the snapshot on stdin, exit 1 with the reason when it can't
+    SnapshotFits {
+        /// The domain, as `virsh dumpxml` prints it
+        #[arg(long)]
+        running: PathBuf,
+    },
     /// Write snapshot files, ready to be redefined and parents first, as 0001.xml, 0002.xml ...
     Snapshots {
         /// uuid of the running domain
@@ -90,6 +131,9 @@ pub enum Failure {
     Finding(String),
     /// {0}
     #[error("{0}")]
+    Another(String),
+    /// {0}
+    #[error("{0}")]
     Input(String),
 }
 
@@ -101,6 +145,7 @@ pub fn main(command: Command) -> ExitCode {
         Ok(bytes) => (bytes, ExitCode::SUCCESS, None),
         Err(Failure::Finding(reason)) => (Vec::new(), ExitCode::from(1), Some(reason)),
         Err(Failure::Input(reason)) => (Vec::new(), ExitCode::from(2), Some(reason)),
+        Err(Failure::Another(reason)) => (Vec::new(), ExitCode::from(3), Some(reason)),
     };
     if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
         // Nobody is left to tell when stderr is gone.
@@ -139,6 +184,28 @@ fn answer(command: Command, stdin: &mut dyn Read) -> Result<Vec<u8>, Failure> {
             if missing.is_empty() { Ok(Vec::new()) } else { Err(Failure::Finding(missing.join("; "))) }
         }
         Command::Relocate { folder } => relocate::relocate(&read(stdin)?, &folder).map(String::into_bytes),
+        Command::AttachDisk { path, around } => {
+            device::make(&read(stdin)?, &around, device::Which::Disk(&path)).map(String::into_bytes)
+        }
+        Command::AttachNic { around } => {
+            device::make(&read(stdin)?, &around, device::Which::Nic).map(String::into_bytes)
+        }
+        Command::DetachNic { around } => {
+            device::make(&read(stdin)?, &around, device::Which::NicToDetach).map(String::into_bytes)
+        }
+        Command::HasDevice { device } => {
+            let device = device::read_file(&device)?;
+            match device::meet(read(stdin)?.root(), device.root()) {
+                device::Meeting::There => Ok(Vec::new()),
+                device::Meeting::Absent => Err(Failure::Finding(String::new())),
+                device::Meeting::Another => Err(Failure::Another(String::new())),
+            }
+        }
+        Command::Memory { size } => device::memory(read(stdin)?.root(), size).map(String::into_bytes),
+        Command::SnapshotFits { running } => {
+            let running = device::read_file(&running)?;
+            fits::fits(read(stdin)?.root(), running.root()).map(|notes| list(notes.into_iter(), false))
+        }
         Command::Snapshots { uuid, into, files } => {
             snapshot::write_ordered(&uuid, &into, &files).map(|notes| list(notes.into_iter(), false))
         }

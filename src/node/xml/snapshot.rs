@@ -28,7 +28,7 @@ pub fn write_ordered(uuid: &str, into: &Path, files: &[PathBuf]) -> Result<Vec<S
     for file in files {
         match Snapshot::read(file) {
             Ok(snapshot) => snapshots.push(snapshot),
-            Err(Failure::Finding(reason) | Failure::Input(reason)) => notes.push(reason),
+            Err(failure) => notes.push(failure.to_string()),
         }
     }
     let known: HashSet<_> = snapshots.iter().map(|snapshot| snapshot.name.clone()).collect();
