@@ -141,11 +141,12 @@ impl Failure {
         // Nobody is left to tell when stderr is gone.
         match self {
             Self::Unreadable(error) => {
-                let _ = writeln!(err, "{error}");
+                let _ = writeln!(err, "{}", super::plain(&error.to_string()));
                 super::USAGE
             }
             Self::Refused(refusal) => {
-                let _ = writeln!(err, "{}: no domain: {refusal}", file.display());
+                let _ =
+                    writeln!(err, "{}", super::plain(&format!("{}: no domain: {refusal}", file.display())));
                 super::FINDING
             }
         }

@@ -42,7 +42,7 @@ fn domain(arguments: &Arguments, err: &mut dyn Write) -> Result<Domain, Failure>
         vm.notes.iter().map(|note| ("note", note)).chain(domain.warnings.iter().map(|w| ("warning", w)))
     {
         // Nobody is left to tell when stderr is gone.
-        let _ = writeln!(err, "{}: {}", note.0, note.1);
+        let _ = writeln!(err, "{}: {}", note.0, super::plain(note.1));
     }
     Ok(domain)
 }
@@ -54,6 +54,6 @@ fn validate(domain: &Domain, err: &mut dyn Write) -> u8 {
         Verdict::Unchecked(why) => (super::UNCHECKED, format!("could not check the domain: {why}")),
     };
     // Nobody is left to tell when stderr is gone.
-    let _ = writeln!(err, "{text}");
+    let _ = writeln!(err, "{}", super::plain(&text));
     status
 }

@@ -107,7 +107,7 @@ fn report(
     let vm = ground.vm(file)?;
     for note in &vm.notes {
         // Nobody is left to tell when stderr is gone.
-        let _ = writeln!(err, "note: {note}");
+        let _ = writeln!(err, "note: {}", super::plain(note));
     }
     let before = ground.domain(&vm)?;
     let rows = |lines: Vec<Line<'_>>| lines.into_iter().map(Row::from).collect::<Vec<_>>();
@@ -145,7 +145,7 @@ fn changes(before: Vec<Row>, after: Vec<Row>) -> Vec<Change> {
 
 fn table(file: &Path, report: &Report, several: bool, out: &mut dyn Write) -> io::Result<()> {
     if several {
-        writeln!(out, "{}", file.display())?;
+        writeln!(out, "{}", super::plain(&file.display().to_string()))?;
     }
     let mut table = Table::new();
     table.load_style(NOTHING);
@@ -184,6 +184,10 @@ fn told(rows: &[Row]) -> impl Iterator<Item = &Row> {
 
 /// What gave a value, files by their last name only.
 fn from(provenance: &Provenance) -> String {
+    super::plain(&shortened(provenance))
+}
+
+fn shortened(provenance: &Provenance) -> String {
     let short = |given: &Given| {
         let mut given = given.clone();
         if let Some(file) = &given.origin.file {

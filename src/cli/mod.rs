@@ -71,6 +71,11 @@ pub fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
+/// `text` without what would drive the terminal of its reader: control characters become U+FFFD.
+fn plain(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
+}
+
 /// Tells that the output could not be written, unless its reader just went away, and gives the exit status.
 fn unwritten(error: &io::Error, err: &mut dyn Write) -> u8 {
     if error.kind() != io::ErrorKind::BrokenPipe {

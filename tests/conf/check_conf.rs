@@ -216,6 +216,27 @@ fn the_shipped_files_are_without_a_finding() {
 }
 
 #[test]
+fn what_stands_in_a_file_does_not_drive_the_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in [
+        ("a.conf", "EVC_MODE = \u{1b}[2J;\nOS = [ ARCH = \"\u{1b}]0;x\u{7}\" ]\n\u{1b}A = \u{1b}[1m b\n"),
+        ("kvmrc", "export SHUTDOWN_TIMEOUT=$'\\e[2J' LANG=C\nprintf '\\e[2J'\n"),
+        ("kvmrc2", "if \u{1b}[2J )\n"),
+        ("a.tmpl", "CPU = 1\nMEMORY = \"\u{1b}[2J\"\n"),
+    ] {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("written");
+        let output = kvmad().arg("check-conf").arg(&path).output().expect("run");
+        let all = [output.stdout, output.stderr].concat();
+        assert!(
+            !all.contains(&0x1b) && !all.is_empty(),
+            "{name}: {}",
+            String::from_utf8_lossy(&all).escape_debug()
+        );
+    }
+}
+
+#[test]
 fn people_see_the_place() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = "OS = [ ARCH = x86_64 ]\nFEATURES = [ ACPI = true, PEA = no ]\nNIC = [ MODEL = e1000 VIRTIO_QUEUES = 2 ]\n";

@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u
     let (checked, unreadable) = check_all(arguments);
     for error in &unreadable {
         // Nobody is left to tell when stderr is gone.
-        let _ = writeln!(err, "{error}");
+        let _ = writeln!(err, "{}", super::plain(&error.to_string()));
     }
     let written = match arguments.format {
         Format::Text => report::text(&checked, out),

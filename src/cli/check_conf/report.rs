@@ -24,6 +24,7 @@ pub fn text(checked: &[Checked], out: &mut dyn Write) -> Written {
 }
 
 fn drawn(file: &Checked, finding: &Finding, colours: bool) -> String {
+    let (why, mend) = (crate::cli::plain(&finding.why), crate::cli::plain(&finding.mend));
     if let Some((_, _, span)) = finding.place.as_ref().filter(|_| !file.text.is_empty()) {
         return Picture {
             file: &file.file,
@@ -31,14 +32,14 @@ fn drawn(file: &Checked, finding: &Finding, colours: bool) -> String {
             span: span.clone(),
             gravity: finding.gravity,
             id: Some(finding.id),
-            title: &finding.why,
+            title: &why,
             label: "",
-            help: Some(&finding.mend),
+            help: Some(&mend),
         }
         .draw(colours);
     }
     let (gravity, id) = (word(finding.gravity), finding.id);
-    format!("{gravity}[{id}]: {}: {}\n  = help: {}", file.file, finding.why, finding.mend)
+    format!("{gravity}[{id}]: {}: {why}\n  = help: {mend}", file.file)
 }
 
 fn word(gravity: Gravity) -> &'static str {

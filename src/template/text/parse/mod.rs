@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::template::document::top_name;
 use crate::template::text::error::SyntaxError;
 use crate::template::text::notice::{Notice, NoticeKind};
 use crate::template::text::place::Places;
@@ -130,7 +131,7 @@ impl<'a> Parser<'a> {
 
     fn attribute(&mut self, name: Word) -> Step<()> {
         let written = name.text.clone();
-        let repaired = repair(&written);
+        let repaired = top_name(&written);
         let place = (name.line, name.column);
         if repaired != written.to_ascii_uppercase() {
             self.note(NoticeKind::Renamed(repaired.clone()), &written, place, name.span.clone());
@@ -256,13 +257,6 @@ impl<'a> Parser<'a> {
             }
         }
     }
-}
-
-/// The name that counts for a top-level name as it is written.
-fn repair(written: &str) -> String {
-    let starts_well = written.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    let upper = written.to_ascii_uppercase();
-    if starts_well && !written.starts_with("XML") { upper } else { format!("ONE_{upper}") }
 }
 
 /// Cuts away what C calls white space, at both ends.
