@@ -160,8 +160,11 @@ impl Pool {
         let entry = self.inner.entry(host);
         let _using = entry.using();
         let told = |reason: String| format!("{host}: {reason}");
-        let connection = self.inner.connect(&entry, watch).await.map_err(told)?;
-        self.inner.push(&entry, &connection, !force, watch).await.map_err(told)
+        // Not updated on the way: the caller wants to know what this very push changed.
+        let connection = entry.connection(watch).await.map_err(told)?;
+        let pushed = self.inner.push(&entry, &connection, !force, watch).await.map_err(told)?;
+        connection.updated.get_or_init(async || ()).await;
+        Ok(pushed)
     }
 
     /// Ends all connections and what runs over them; waits a little for that.

@@ -4,5 +4,6 @@
 
 mod commands;
 mod connections;
+mod killed;
 mod pushes;
 mod server;

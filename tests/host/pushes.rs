@@ -40,7 +40,9 @@ async fn the_same_stamp_is_not_pushed_again_and_a_change_is() {
     write_stamp(&server.path("remotes")).unwrap();
     let pool = server.pool(Way::Helper);
     let quiet = Watch::nothing();
-    let Ok(Pushed::Same) = pool.push(&host(), false, &quiet).await else { panic!("connecting had pushed") };
+    let first = pool.push(&host(), false, &quiet).await.unwrap();
+    assert!(matches!(first, Pushed::Done { changes: None, .. }), "{first:?}");
+    assert_eq!(pool.push(&host(), false, &quiet).await, Ok(Pushed::Same));
     executable(&server.path("remotes/vmm/kvm/new"), "#!/bin/sh\necho new\n");
     executable(&server.path("remotes/vmm/kvm/hello"), "#!/bin/sh\necho changed\n");
     fs::remove_dir(server.path("remotes/im")).unwrap();

@@ -140,22 +140,28 @@ impl Server {
     }
 
     pub fn options(&self, way: Way) -> PoolOptions {
+        Self::options_at(self.dir.path(), way)
+    }
+
+    /// Options of a pool for the server whose folder is `dir`.
+    pub fn options_at(dir: &Path, way: Way) -> PoolOptions {
+        let path = |name: &str| dir.join(name);
         let mut settings = Settings::default();
-        settings.host.control_dir = Some(self.path("control"));
+        settings.host.control_dir = Some(path("control"));
         settings.host.helper = !matches!(way, Way::Fallback | Way::AgentFallback);
         settings.host.connect_timeout = Duration::from_secs(10);
         settings.host.control_persist = Duration::from_secs(2);
         let mut ssh = SshOptions::new(&settings.host);
-        ssh.config = Some(self.path("ssh_config"));
+        ssh.config = Some(path("ssh_config"));
         let helper = PathBuf::from(env!("CARGO_BIN_EXE_kvmad-node"));
         PoolOptions {
             host: settings.host,
             action: settings.action,
             ssh,
-            remotes: self.path("remotes"),
-            remote_dir: self.path("remote").to_str().unwrap().to_owned(),
+            remotes: path("remotes"),
+            remote_dir: path("remote").to_str().unwrap().to_owned(),
             local_helper: (way == Way::Local).then_some(helper),
-            local_state: Some(self.path("state-local")),
+            local_state: Some(path("state-local")),
             extras: vec![],
         }
     }
@@ -250,6 +256,10 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     let children: Vec<u32> =
         pids().filter(|one| stat(*one).is_some_and(|(_, parent)| parent == pid)).collect();
     children.iter().copied().chain(children.iter().flat_map(|child| descendants(*child))).collect()
+}
+
+pub fn is_sshd(pid: u32) -> bool {
+    name_of(pid).starts_with("sshd")
 }
 
 fn name_of(pid: u32) -> String {
