@@ -15,7 +15,7 @@ use crate::settings::{Paths, Settings};
 use crate::start::Started;
 use crate::vmm::execute::{Event, Executor};
 use crate::vmm::payload::Action;
-use crate::vmm::plan::{self, Form, Plan, Step, Undo};
+use crate::vmm::plan::{self, Form, Plan, Settle, Step, Undo};
 use crate::vmm::setup::Setup;
 use crate::vmm::start;
 use crate::vmm::verb::Verb;
@@ -161,9 +161,9 @@ fn here(step: &mut Step) {
             here(undo);
         }
     }
-    if let Some(settle) = &mut step.settle {
-        here(&mut settle.after);
-        here(&mut settle.before);
+    if let Some(Settle::Ask { after, before }) = &mut step.settle {
+        here(after);
+        here(before);
     }
 }
 

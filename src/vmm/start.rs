@@ -1,8 +1,6 @@
 //! The program: from its arguments to a driver that serves, as `oned` starts it.
 
-use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -66,8 +64,7 @@ fn converse(options: &VmmOptions, started: &Started) -> std::io::Result<mad::End
     let pool = Arc::new(pool.map_err(std::io::Error::other)?);
     let executor = executor(pool.clone(), options, started);
     let plans = Setup::of_driver(options, |name| started.variable(name));
-    let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+    let (input, output) = mad::serve::stdio()?;
     let driver = Arc::new(Driver::new(plans, executor));
     let end = mad::serve(driver, setup, runtime.handle(), input, output)?;
     if end == mad::End::Finalized {

@@ -249,6 +249,15 @@ async fn a_lost_migration_is_judged_by_where_the_vm_is() {
     assert_eq!(failure(&ran), "host1: broken");
     assert_eq!(scripts(&ran).last().map(String::as_str), Some("~ local tm/dummy/failmigrate"));
 
+    let dir = front_end();
+    let one_host = planned(26, |text| text.replace("<MIGR_HOST>host2", "<MIGR_HOST>host1"));
+    let fake = Fake::new(|line, _| {
+        if line.contains("/migrate") { ends(Ending::Lost("host1: broken".to_owned())) } else { good("") }
+    });
+    let ran = run_in(dir.path(), &one_host, fake, Limits::default()).await;
+    assert!(failure(&ran).contains("nothing was undone"), "{}", failure(&ran));
+    assert!(!ran.lines.iter().any(|line| line.contains("failmigrate")));
+
     let ran = run(26, lost_migration("", "STATE=a")).await;
     assert!(failure(&ran).contains("look at host1 and host2; nothing was undone"), "{}", failure(&ran));
     assert!(!ran.lines.iter().any(|line| line.contains("failmigrate") || line.contains("/clean")));

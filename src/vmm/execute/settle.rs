@@ -55,13 +55,16 @@ impl<'a> Run<'a> {
     }
 
     async fn ask(&self, settle: &Settle) -> (Says, Says) {
+        let Settle::Ask { after: at_target, before: at_source } = settle else {
+            return (Says::Nothing, Says::Nothing);
+        };
         let until = Instant::now() + BOTH;
         loop {
-            let after = self.question(&settle.after).await;
+            let after = self.question(at_target).await;
             if after == Says::Gone {
                 return (after, Says::Nothing);
             }
-            let before = self.question(&settle.before).await;
+            let before = self.question(at_source).await;
             if (after, before) != (Says::Here, Says::Here) || Instant::now() > until {
                 return (after, before);
             }

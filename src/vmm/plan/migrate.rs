@@ -20,7 +20,7 @@ pub(crate) fn migrate(builder: &Builder<'_>) -> Planned {
     }
     let mut main = builder.vmm("migrate", [id.clone(), text(target.as_str()), builder.host()]);
     main.commits = true;
-    main.settle = moves.then(|| settle(builder, target, &id));
+    main.settle = Some(if moves { settle(builder, target, &id) } else { Settle::Unknowable });
     steps.push(main);
     if moves {
         steps.push(builder.network("clean", vec![builder.host()])?.no_fail());
@@ -57,5 +57,5 @@ fn settle(builder: &Builder<'_>, target: &HostName, id: &Value) -> Settle {
         step.calls[0].place = Place::Host { name: host.clone(), agent: false };
         Box::new(step)
     };
-    Settle { after: ask(target), before: ask(builder.action.host()) }
+    Settle::Ask { after: ask(target), before: ask(builder.action.host()) }
 }

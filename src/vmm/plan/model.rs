@@ -117,13 +117,19 @@ pub struct Step {
     pub settle: Option<Settle>,
 }
 
-/// How to find out whether a step that was lost on its way took effect: ask each side for the state of the VM.
+/// How to find out whether a step that was lost on its way took effect. Until that is known nothing that was done
+/// before it is undone: it may be in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settle {
-    /// Asks where the VM is when the step took effect.
-    pub after: Box<Step>,
-    /// Asks where the VM is when it did not.
-    pub before: Box<Step>,
+pub enum Settle {
+    /// Each side is asked for the state of the VM.
+    Ask {
+        /// Asks where the VM is when the step took effect.
+        after: Box<Step>,
+        /// Asks where the VM is when it did not.
+        before: Box<Step>,
+    },
+    /// Nobody can be asked.
+    Unknowable,
 }
 
 /// One thing that undoes a step, or the remark that nothing does.
