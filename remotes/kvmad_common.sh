@@ -85,11 +85,13 @@ trap : PIPE # whoever listens may be gone; what must be undone is undone all the
 
 # ---------------------------------------------------------------------------------------------- calls
 
-# The errors of a call are kept in a file without a name.
+# The errors of a call are kept in a file without a name; it is opened anew, and so emptied, for each.
 open_errors() {
-    local file
-    file=$(mktemp) || fail "Can't make a temporary file on host $HOST"
-    exec {ERRORS}>>"$file"
+    local file=${TMPDIR:-/tmp}/kvmad.$BASHPID.$RANDOM$RANDOM
+    # noclobber: only a file that was not there
+    if ! (umask 077 && set -C && : >"$file") || ! exec {ERRORS}<>"$file"; then
+        fail "Can't make a temporary file in ${TMPDIR:-/tmp} on host $HOST"
+    fi
     rm -f -- "$file"
 }
 open_errors
@@ -100,18 +102,16 @@ ask() { give '' "$@"; }
 # give TEXT ARGUMENT...: as ask, with TEXT to be read from /dev/stdin.
 give() {
     local status=0
-    : >"/dev/fd/$ERRORS"
     OUT=$(timeout --foreground --kill-after=5 "$VIRSH_TIMEOUT" \
-        virsh --quiet --connect "$LIBVIRT_URI" "${@:2}" 2>&"$ERRORS" <<<"$1") || status=$?
+        virsh --quiet --connect "$LIBVIRT_URI" "${@:2}" 2>"/dev/fd/$ERRORS" <<<"$1") || status=$?
     reason "$status" "$VIRSH_TIMEOUT" "$2"
 }
 
 # work ARGUMENT...: as ask, for what takes long: within VIRSH_JOB_TIMEOUT, and the end of the driver interrupts it.
 work() {
     local status=0
-    : >"/dev/fd/$ERRORS"
     timeout --foreground --kill-after=5 "$VIRSH_JOB_TIMEOUT" \
-        virsh --quiet --connect "$LIBVIRT_URI" "$@" >/dev/null 2>&"$ERRORS" </dev/null &
+        virsh --quiet --connect "$LIBVIRT_URI" "$@" >/dev/null 2>"/dev/fd/$ERRORS" </dev/null &
     CHILD=$!
     wait "$CHILD" || status=$?
     CHILD=
@@ -148,7 +148,9 @@ reason() {
 }
 
 # helper ARGUMENT...: kvmad-node of this CPU.
-helper() { "$REMOTE/kvmad/$(uname -m)/kvmad-node" "$@"; }
+NODE=$REMOTE/kvmad/$HOSTTYPE/kvmad-node
+[[ -x $NODE ]] || NODE=$REMOTE/kvmad/$(uname -m)/kvmad-node
+helper() { "$NODE" "$@"; }
 
 # read_document: stdin, the action as XML, into DOCUMENT; empty when there is none.
 read_document() {
@@ -285,6 +287,17 @@ device() {
 
 # has_device DEVICE-XML: whether the domain in OUT has it: 0 yes, 1 no, 3 another is in its place.
 has_device() { helper xml has-device --device <(printf '%s' "$1") <<<"$OUT"; }
+
+# to_attach KIND [OPTION...] DOMAIN-XML: sets UUID of the domain and DEVICE, which is to come to it. 3: another is in its
+# place, 4: it is there already.
+to_attach() {
+    local values status=0
+    mapfile -d '' -t values < <(device "$@" || printf '%d' "$?")
+    ((${#values[@]} == 2)) || status=${values[0]:-1}
+    # shellcheck disable=SC2034 # read by the scripts
+    UUID=${values[0]:-} DEVICE=${values[1]:-}
+    return "$status"
+}
 
 # plug UUID DEVICE-XML: attaches it; afterwards the domain as it is then is in OUT, and what virsh said in WHY.
 plug() {

@@ -43,9 +43,9 @@ pub enum Which<'a> {
 ///
 /// # Errors
 /// [`Failure::Input`] when something can't be read, [`Failure::Finding`] when the device can't be had.
-pub fn make(action: &Document, around: &Around, which: Which<'_>) -> Result<String, Failure> {
+fn make(action: &Document, around: &Around, running: &Document, which: Which<'_>) -> Result<String, Failure> {
     let vm = VmDocument::read(action, None).map_err(|error| Failure::Input(error.to_string()))?;
-    let running = RunningDomain::read(&read_file(&around.running)?);
+    let running = RunningDomain::read(running);
     let kvmrc = device::kvmrc(
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
@@ -64,6 +64,32 @@ pub fn make(action: &Document, around: &Around, which: Which<'_>) -> Result<Stri
     let device = device.map_err(|refusal: Refusal| Failure::Finding(refusal.to_string()))?;
     warn(&device);
     Ok(device.to_xml())
+}
+
+/// The uuid of the running domain and the XML of a device of `action`, each ended by NUL.
+///
+/// # Errors
+/// As [`make`]; [`Failure::Already`] and [`Failure::Another`] when the domain has it or something else there.
+pub fn to_attach(action: &Document, around: &Around, which: Which<'_>) -> Result<Vec<u8>, Failure> {
+    let running = read_file(&around.running)?;
+    let text = make(action, around, &running, which)?;
+    let device = parse(text.clone().into_bytes(), "the device")?;
+    match meet(running.root(), device.root()) {
+        Meeting::There => Err(Failure::Already),
+        Meeting::Another => Err(Failure::Another),
+        Meeting::Absent => {
+            let uuid = running.root().text_at("uuid").unwrap_or_default();
+            Ok([uuid.as_bytes(), b"\0", text.as_bytes(), b"\0"].concat())
+        }
+    }
+}
+
+/// The XML by which a device of `action` is detached.
+///
+/// # Errors
+/// As [`make`].
+pub fn to_detach(action: &Document, around: &Around) -> Result<Vec<u8>, Failure> {
+    make(action, around, &read_file(&around.running)?, Which::NicToDetach).map(String::into_bytes)
 }
 
 fn warn(device: &Device) {

@@ -1,7 +1,7 @@
 //! `kvmad-node xml`: what the action scripts ask of XML, so that none of them reads or writes it itself.
 //!
 //! Documents come on stdin, answers go to stdout. Exit status: 0 done, 1 a finding (something is not there),
-//! 2 the input can't be read or the question is none, 3 something else is there; the reason stands on stderr.
+//! 2 the input can't be read or the question is none, 3 something else is there, 4 it is there already; the reason stands on stderr.
 
 mod device;
 mod domain;
@@ -71,7 +71,8 @@ pub enum Command {
         /// Folder of the VM on this host: LOCATION/DATASTORE/VM
         folder: String,
     },
-    /// Print the XML of the disk to attach; the action on stdin
+    /// Print the uuid of the domain and the XML of the disk to attach, each ended by NUL; the action on stdin.
+    /// Exit 3 when another disk is in its place, 4 when the domain has it already
     AttachDisk {
         /// Where its data are on this host
         #[arg(long)]
@@ -80,7 +81,7 @@ pub enum Command {
         #[command(flatten)]
         around: device::Around,
     },
-    /// Print the XML of the interface or PCI device to attach; the action on stdin
+    /// The same for the interface or PCI device to attach
     AttachNic {
         /// What else it is made from
         #[command(flatten)]
@@ -129,9 +130,12 @@ pub enum Failure {
     /// {0}
     #[error("{0}")]
     Finding(String),
-    /// {0}
-    #[error("{0}")]
-    Another(String),
+    /// Another device is in the place of the one asked for.
+    #[error("another device is in its place")]
+    Another,
+    /// What is asked for is there already.
+    #[error("it is there already")]
+    Already,
     /// {0}
     #[error("{0}")]
     Input(String),
@@ -145,7 +149,8 @@ pub fn main(command: Command) -> ExitCode {
         Ok(bytes) => (bytes, ExitCode::SUCCESS, None),
         Err(Failure::Finding(reason)) => (Vec::new(), ExitCode::from(1), Some(reason)),
         Err(Failure::Input(reason)) => (Vec::new(), ExitCode::from(2), Some(reason)),
-        Err(Failure::Another(reason)) => (Vec::new(), ExitCode::from(3), Some(reason)),
+        Err(Failure::Another) => (Vec::new(), ExitCode::from(3), None),
+        Err(Failure::Already) => (Vec::new(), ExitCode::from(4), None),
     };
     if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
         // Nobody is left to tell when stderr is gone.
@@ -185,20 +190,16 @@ fn answer(command: Command, stdin: &mut dyn Read) -> Result<Vec<u8>, Failure> {
         }
         Command::Relocate { folder } => relocate::relocate(&read(stdin)?, &folder).map(String::into_bytes),
         Command::AttachDisk { path, around } => {
-            device::make(&read(stdin)?, &around, device::Which::Disk(&path)).map(String::into_bytes)
+            device::to_attach(&read(stdin)?, &around, device::Which::Disk(&path))
         }
-        Command::AttachNic { around } => {
-            device::make(&read(stdin)?, &around, device::Which::Nic).map(String::into_bytes)
-        }
-        Command::DetachNic { around } => {
-            device::make(&read(stdin)?, &around, device::Which::NicToDetach).map(String::into_bytes)
-        }
+        Command::AttachNic { around } => device::to_attach(&read(stdin)?, &around, device::Which::Nic),
+        Command::DetachNic { around } => device::to_detach(&read(stdin)?, &around),
         Command::HasDevice { device } => {
             let device = device::read_file(&device)?;
             match device::meet(read(stdin)?.root(), device.root()) {
                 device::Meeting::There => Ok(Vec::new()),
                 device::Meeting::Absent => Err(Failure::Finding(String::new())),
-                device::Meeting::Another => Err(Failure::Another(String::new())),
+                device::Meeting::Another => Err(Failure::Another),
             }
         }
         Command::Memory { size } => device::memory(read(stdin)?.root(), size).map(String::into_bytes),
