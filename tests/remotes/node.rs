@@ -141,6 +141,18 @@ fn helper() -> std::path::PathBuf {
     }
 }
 
+/// Kernel and first disk of a guest in which Debian's qemu-guest-agent runs.
+pub fn guest_with_agent() -> tempfile::TempDir {
+    let out = tempfile::tempdir().expect("a folder");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guest = DISK.iter().filter_map(|disk| Path::new(BED).join(disk).parent().map(Path::to_path_buf));
+    let guest = guest.into_iter().find(|folder| folder.join("initrd.img").exists()).expect("a guest");
+    let made = Command::new(here.join("tests/remotes/guest-with-agent")).arg(guest).arg(out.path()).output();
+    let made = made.expect("guest-with-agent");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    out
+}
+
 /// A VM on a node: its folder with a disk, its domain. Gone when dropped.
 pub struct Vm<'a> {
     pub node: &'a Node,

@@ -365,3 +365,62 @@ fn a_command_for_a_guest_without_an_agent_fails() {
         assert_eq!(node.root(&format!("test -e /run/one/one-{id}")).status, Some(1));
     }
 }
+
+#[test]
+#[ignore = "needs the test bed: make test"]
+fn a_command_runs_in_a_guest_with_a_real_agent_and_is_ended() {
+    let node = Node::new(NODE, 1116);
+    let vm = Vm::new(&node, Caller::Ours, 1116);
+    let guest = crate::node::guest_with_agent();
+    for file in ["vmlinuz", "initrd.img"] {
+        let bytes = std::fs::read(guest.path().join(file)).expect("a file of the guest");
+        node.oneadmin(&format!("cat >{}/{file}", vm.folder), &bytes).good();
+    }
+    let boot = format!(
+        "<kernel>{0}/vmlinuz</kernel><initrd>{0}/initrd.img</initrd><cmdline>console=ttyS0 rdinit=/init-with-agent</cmdline></os>",
+        vm.folder
+    );
+    let channel = "<channel type='unix'><source mode='bind'/><target type='virtio' name='org.qemu.guest_agent.0'/></channel><serial type='pty'>";
+    let domain = vm
+        .domain()
+        .replace("<boot dev='hd'/></os>", &boot)
+        .replace("<serial type='pty'>", channel)
+        .replace("131072", "262144");
+    node.kvmrc(&format!("EXEC_FOLDER={}/run", vm.folder));
+    node.oneadmin(&format!("mkdir {}/run", vm.folder), b"").good();
+    vm.call_with("deploy", &[&format!("{}/deployment.0", vm.folder), NODE], &domain).good();
+    vm.await_console("GUEST: READY", 1);
+    let ping = || {
+        node.virsh(&format!("qemu-agent-command {} '{{\"execute\":\"guest-ping\"}}'", vm.name)).status
+            == Some(0)
+    };
+    crate::place::await_that("the agent", ping);
+
+    let exec = |command: &str, stdin: &str| {
+        let ga = format!(
+            "<QEMU_GA_EXEC><COMMAND><![CDATA[{command}]]></COMMAND><STDIN><![CDATA[{stdin}]]></STDIN></QEMU_GA_EXEC>"
+        );
+        node.call(Caller::Ours, "vmm/kvm/exec", &["1116", NODE, "x", ""], &action(&vm, &ga))
+    };
+    let cancel = || node.call(Caller::Ours, "vmm/kvm/exec_cancel", &["1116", NODE], "");
+    // "QUdFTlQ=" is AGENT; what the shell of the host would have run is printed instead.
+    exec(
+        "/bin/sh -c 'read -r x; echo \"$x says $(id -u) it'\\''s; `echo here`\" >/dev/console; sleep 1000'",
+        "QUdFTlQK",
+    )
+    .good();
+    vm.await_console("AGENT says 0 it's; here", 1);
+    let pid = node.root(&format!("cat {}/run/one-1116", vm.folder)).good();
+    assert!(exec("ls", "").bad().contains("one runs there"));
+    cancel().good();
+    assert!(!vm.exists("run/one-1116"));
+    let status = format!(
+        "qemu-agent-command {} '{{\"execute\":\"guest-exec-status\",\"arguments\":{{\"pid\":{pid}}}}}'",
+        vm.name
+    );
+    crate::place::await_that("the end of the command", || {
+        node.virsh(&status).stdout.contains("\"signal\":9")
+    });
+    exec("/nowhere/program", "").bad();
+    cancel().good();
+}
