@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::harness::bed;
 use crate::harness::driver::{Driver, Form};
 use crate::harness::front_end::FrontEnd;
-use crate::harness::vm::Vm;
+use crate::harness::vm::{Vm, as_oned_writes};
 
 /// A guest boots in 5 s under emulation when nothing else runs.
 pub const BOOT: Duration = Duration::from_secs(180);
@@ -113,7 +113,7 @@ fn foreign_life(id: u32, host: &str) {
         !bed::host_path(host, format!("{}/kvmad", front.remotes())).exists(),
         "nothing of ours is on the host"
     );
-    let (folder, deploy_id) = (vm.folder().display().to_string(), &vm.deploy_id);
+    let (folder, deploy_id) = (as_oned_writes(&vm.folder()), &vm.deploy_id);
     let expected = [
         "pre ".to_owned(),
         format!("deploy {folder}/deployment.0 {host} {id} {host}"),

@@ -26,6 +26,11 @@ pub struct Vm {
     _lock: File,
 }
 
+/// A path of the shared storage with the double slash that oned puts behind the datastore location.
+pub fn as_oned_writes(path: &Path) -> String {
+    path.display().to_string().replacen("/srv/shared/", "/srv/shared//", 1)
+}
+
 impl Vm {
     /// On shared storage, with a copy of the guest's disk.
     pub fn new(front: &FrontEnd, id: u32, host: &str) -> Self {
@@ -161,7 +166,7 @@ impl Vm {
             deploy_id: self.deploy_id.clone(),
             vm: self.id,
             template: self.template(),
-            datastore: self.datastore.display().to_string(),
+            datastore: as_oned_writes(&self.datastore),
             ..Document::default()
         }
     }
@@ -171,14 +176,14 @@ impl Vm {
         Document {
             deploy_id: String::new(),
             local_file: self.local_file.display().to_string(),
-            remote_file: self.folder().join("deployment.0").display().to_string(),
+            remote_file: as_oned_writes(&self.folder().join("deployment.0")),
             ..self.document()
         }
     }
 
     /// SAVE's and RESTORE's.
     pub fn with_checkpoint(&self) -> Document {
-        Document { checkpoint: self.checkpoint().display().to_string(), ..self.document() }
+        Document { checkpoint: as_oned_writes(&self.checkpoint()), ..self.document() }
     }
 
     /// CLEANUP's.
