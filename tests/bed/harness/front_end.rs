@@ -116,6 +116,9 @@ fn start_agent(folder: &Path) -> Child {
     command.args(["ssh-agent", "-D", "-a"]).arg(&socket);
     let agent = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("ssh-agent");
     wait_for(Duration::from_secs(10), || socket.exists().then_some(())).expect("the agent's socket");
+    // for whoever has to clean up after a harness that was killed
+    let pid = super::processes::children(agent.id()).first().copied().unwrap_or_default();
+    fs::write(folder.join("agent.pid"), format!("{pid}\n")).expect("a file in the test bed");
     let mut command = bed::as_oneadmin(bed::FRONT_END);
     command.arg("env").arg(format!("SSH_AUTH_SOCK={}", socket.display())).args(["ssh-add", "-q"]);
     let added = bed::run(command);
