@@ -13,7 +13,7 @@ use super::table::Log;
 /// Why the log can't be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// level {level:?} in section [log]: {message}
+    /// level {level:?} in section `[log]`: {message}
     #[error("level {level:?} in section [log]: {message}")]
     Level {
         /// As it was set.
@@ -21,7 +21,7 @@ pub enum LogError {
         /// What is wrong with it.
         message: String,
     },
-    /// target {target:?} in section [log]: {message}
+    /// target {target:?} in section `[log]`: {message}
     #[error("target {target:?} in section [log]: {message}")]
     Target {
         /// As it was set.

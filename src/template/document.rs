@@ -46,7 +46,7 @@ pub struct DatastoreDocument {
 /// Why a document is no VM document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAVm {
-    /// the document is a <{0}>; a <VM> or a <VMM_DRIVER_ACTION_DATA> with a <VM> inside is needed
+    /// the document is a `<{0}>`; a `<VM>` or a `<VMM_DRIVER_ACTION_DATA>` with a `<VM>` inside is needed
     #[error("the document is a <{0}>; a <VM> or a <VMM_DRIVER_ACTION_DATA> with a <VM> inside is needed")]
     Other(String),
     /// line {line}: {path} is {text:?}, which is no whole number
