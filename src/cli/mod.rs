@@ -9,6 +9,7 @@ mod domain;
 mod domain_xml;
 mod explain;
 mod input;
+mod monitor;
 mod pretty;
 mod run;
 mod schema;
@@ -39,6 +40,8 @@ enum Command {
     Run(run::Arguments),
     /// Push the remotes to hosts and say what changed
     Sync(sync::Arguments),
+    /// Look at hosts and their VMs
+    Monitor(monitor::Arguments),
     /// Make the lines of a driver log on stdin readable: base64, compressed data, XML
     Decode(decode::Arguments),
     /// Print a completion script for a shell
@@ -65,6 +68,7 @@ pub fn main() -> ExitCode {
         Command::Explain(arguments) => explain::run(&arguments, out, err),
         Command::Run(arguments) => run::run(&arguments, out, err),
         Command::Sync(arguments) => sync::run(&arguments, out, err),
+        Command::Monitor(arguments) => monitor::run(&arguments, out, err),
         Command::Decode(arguments) => decode::run(&arguments, &mut std::io::stdin().lock(), out, err),
         Command::Completions(arguments) => completions::run(&arguments),
     };

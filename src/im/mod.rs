@@ -1,9 +1,11 @@
 //! The IM driver: starts, stops and pulls the monitoring of hosts.
+//!
+//! [`request`] reads what `oned` (up to 5.10) or `onemonitord` (from 5.12) wants, [`driver`] does it over the same
+//! connections as the VMM driver, [`form`] writes the answers, [`start`] is the program.
 
-use std::process::ExitCode;
+pub mod driver;
+pub mod form;
+pub mod request;
+pub mod start;
 
-/// Runs the driver with the arguments of the process.
-#[must_use]
-pub fn main() -> ExitCode {
-    ExitCode::from(255)
-}
+pub use start::main;

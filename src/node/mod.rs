@@ -5,6 +5,7 @@ pub mod check;
 pub mod monitor;
 pub mod root;
 pub mod serve;
+pub mod tied;
 pub mod tools;
 pub mod vnm;
 pub mod xml;
@@ -51,6 +52,17 @@ enum Command {
         #[command(subcommand)]
         command: xml::Command,
     },
+    /// Start, stop or be the monitoring agent of a host
+    Monitor(monitor::command::MonitorArgs),
+    /// Print what the monitoring agents of this machine have done
+    Status(monitor::command::StatusArgs),
+    /// Print the figures of the monitoring agents as Prometheus text
+    Metrics(monitor::command::MetricsArgs),
+    /// Look at this host and its VMs once, and print it as JSON
+    Look(monitor::command::LookArgs),
+    /// Become a program that ends with its parent
+    #[command(hide = true)]
+    Tied(tied::TiedArgs),
 }
 
 /// Runs `kvmad-node` with the arguments of the process.
@@ -63,6 +75,11 @@ pub fn main() -> ExitCode {
         Command::Agent { command } => agent::main(command),
         Command::Vnm { command } => vnm::main(command),
         Command::Xml { command } => xml::main(command),
+        Command::Monitor(args) => monitor::command::monitor(args),
+        Command::Status(args) => monitor::command::status(&args),
+        Command::Metrics(args) => monitor::command::metrics(&args),
+        Command::Look(args) => monitor::command::look(args),
+        Command::Tied(args) => tied::main(&args),
         Command::Version => {
             let text = format!("kvmad-node {}\n", env!("CARGO_PKG_VERSION"));
             match std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes()) {

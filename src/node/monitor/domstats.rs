@@ -23,6 +23,8 @@ pub struct Domain {
     pub reads: u64,
     /// Sum of the write requests.
     pub writes: u64,
+    /// Its maximum memory in KiB, when that was asked for.
+    pub max_memory: u64,
     /// Whether it has statistics of interfaces.
     pub has_net: bool,
     /// Whether it has statistics of disks (a domain that is busy is asked for none).
@@ -63,6 +65,7 @@ impl Domain {
         match (group, counter) {
             ("state", "") if rest == "state" => self.state = value.trim().parse().ok(),
             ("state", "") if rest == "reason" => self.reason = value.trim().parse().ok(),
+            ("balloon", "") if rest == "maximum" => self.max_memory = value.trim().parse().unwrap_or(0),
             ("net", "rx.bytes") => {
                 self.has_net = true;
                 sum(&mut self.net_rx);

@@ -171,6 +171,14 @@ pub fn first_reply(parts: &[(Kind, String)], epoch: u64) -> String {
     out
 }
 
+/// Whether a text is the whole first reply of an agent (also of one of another hypervisor), or nothing to be one:
+/// scripts that start no agent print an empty line.
+#[must_use]
+pub fn first_reply_is_complete(text: &str) -> bool {
+    let text = text.trim();
+    text.is_empty() || (text.starts_with("<MONITOR_MESSAGES>") && text.ends_with("</MONITOR_MESSAGES>"))
+}
+
 /// Joins `parts` (texts that each stand for themselves, such as one VM's block) into as few texts as possible
 /// whose messages stay within `most` bytes. A part that is too large alone stays alone.
 #[must_use]

@@ -87,9 +87,14 @@ impl Probes {
 
     /// Runs the executables of `group` one after another and joins what they print, a newline between. What becomes
     /// of a bad one goes to `complain` as (name, reason).
-    pub async fn run(&self, group: &str, mut complain: impl FnMut(&str, String)) -> String {
+    pub async fn run(&self, group: &str, complain: impl FnMut(&str, String)) -> String {
+        self.run_files(self.list(group, false), complain).await
+    }
+
+    /// The same for given files.
+    pub async fn run_files(&self, files: Vec<PathBuf>, mut complain: impl FnMut(&str, String)) -> String {
         let mut text = String::new();
-        for path in self.list(group, false) {
+        for path in files {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             match self.one(&path, &name).await {
                 Ok(out) => {

@@ -69,9 +69,20 @@ impl Virsh {
     /// # Errors
     /// Why libvirt gave none.
     pub async fn statistics(&self, patience: Duration) -> Result<Vec<(String, Domain)>, String> {
-        let script = format!(
-            "domstats --raw --nowait --list-active --state --interface --block; echo {MARK}; list --uuid --name"
-        );
+        self.statistics_of("--state --interface --block", patience).await
+    }
+
+    /// The same with other groups of statistics (fixed words of `virsh domstats`).
+    ///
+    /// # Errors
+    /// Why libvirt gave none.
+    pub async fn statistics_of(
+        &self,
+        groups: &'static str,
+        patience: Duration,
+    ) -> Result<Vec<(String, Domain)>, String> {
+        let script =
+            format!("domstats --raw --nowait --list-active {groups}; echo {MARK}; list --uuid --name");
         let first = patience.min(self.limit);
         let text = match self.run(&[&script], Bytes::new(), first).await {
             Ok(text) => text,

@@ -48,6 +48,12 @@ pub fn is_wild(name: &str) -> bool {
     !name.strip_prefix("one-").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
+/// The same template in base64, for one domain's XML.
+#[must_use]
+pub fn template_of(xml: &str) -> Option<String> {
+    template(xml).map(|text| STANDARD.encode(text))
+}
+
 /// The template under which it would be imported.
 fn template(xml: &str) -> Option<String> {
     let document = Document::parse(xml).ok()?;

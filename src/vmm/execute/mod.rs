@@ -3,7 +3,7 @@
 mod call;
 mod settle;
 mod step;
-mod text;
+pub(crate) mod text;
 mod undo;
 
 use std::collections::HashMap;

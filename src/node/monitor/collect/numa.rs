@@ -50,8 +50,10 @@ pub fn usage(root: &Root, text: &mut String) {
             vector(text, "HUGEPAGE", &[id.clone(), ("SIZE", size.to_string()), ("FREE", free.to_string())]);
         }
         let meminfo = root.read(format!("{NODES}/node{node}/meminfo")).unwrap_or_default();
-        let value = |name| kib(&meminfo, name).unwrap_or(0).to_string();
-        vector(text, "MEMORY_NODE", &[id, ("FREE", value("MemFree")), ("USED", value("MemUsed"))]);
+        let free = kib(&meminfo, "MemFree").unwrap_or(0);
+        let rest = || kib(&meminfo, "MemTotal").unwrap_or(0).saturating_sub(free);
+        let used = kib(&meminfo, "MemUsed").unwrap_or_else(rest);
+        vector(text, "MEMORY_NODE", &[id, ("FREE", free.to_string()), ("USED", used.to_string())]);
     }
 }
 

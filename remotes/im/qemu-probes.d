@@ -1,0 +1,1 @@
+kvm-probes.d

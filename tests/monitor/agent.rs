@@ -1,0 +1,292 @@
+//! The agent as OpenNebula's scripts start it, over a stand-in for virsh.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use kvmad::node::monitor::message::{Kind, Message};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::stand::{Stand, executable, uuid, wait};
+
+fn part(reply: &str, kind: Kind) -> String {
+    let (open, close) = (format!("<{}>", kind.name()), format!("</{}>", kind.name()));
+    let packed = reply.split(&open).nth(1).and_then(|rest| rest.split(&close).next()).expect(kind.name());
+    let bytes = base64::engine::general_purpose::STANDARD.decode(packed).expect("base64");
+    String::from_utf8(bytes).expect("text")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_start_is_answered_with_a_whole_round_and_the_agent_tells_changes_by_tcp() {
+    let stand = Stand::new(5101);
+    stand.domains(&[(7, 1, 1), (8, 3, 1)]);
+    let output = stand.start();
+    let reply = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(reply.starts_with("<MONITOR_MESSAGES><SYSTEM_HOST>"), "{reply}");
+    assert!(reply.trim_end().ends_with("</TIMESTAMP></MONITOR_MESSAGES>"), "{reply}");
+    let states = part(&reply, Kind::State);
+    let expected = format!(
+        "SYNC_STATE=yes\nMISSING_STATE=POWEROFF\nVM = [ ID=\"7\", DEPLOY_ID=\"{}\",  STATE=\"RUNNING\" ]\nVM = [ ID=\"8\", DEPLOY_ID=\"{}\",  STATE=\"SUSPENDED\" ]\n",
+        uuid(7),
+        uuid(8)
+    );
+    assert_eq!(states, expected);
+    let system = part(&reply, Kind::System);
+    for name in [
+        "HYPERVISOR=kvm\n",
+        "KVM_MACHINES=\"pc\"",
+        "KVM_CPU_MODELS=\"qemu64\"",
+        "DS_LOCATION_TOTAL_MB=",
+        "KVMAD_READY=",
+    ] {
+        assert!(system.contains(name), "{name}: {system}");
+    }
+    assert!(part(&reply, Kind::Host).contains("USEDMEMORY=") && part(&reply, Kind::Exec).is_empty());
+    assert_eq!(part(&reply, Kind::Vm).matches("VM = [ ID=").count(), 2);
+
+    stand.receiver.wait_for(Kind::Beacon, "");
+    stand.receiver.wait_for(Kind::Host, "FREECPU=");
+    stand.receiver.wait_for(Kind::Vm, &uuid(7));
+    stand.domains(&[(8, 3, 1)]);
+    let began = Instant::now();
+    stand.event("event 'lifecycle' for domain 'one-7': Stopped Failed");
+    let off = stand.receiver.wait_for(Kind::State, "ID=\"7\"");
+    assert!(off.text.contains("POWEROFF") && !off.text.contains("SYNC"), "{}", off.text);
+    assert!(began.elapsed() < Duration::from_secs(10));
+    let by = stand.receiver.messages().into_iter().find(|(_, m)| *m == off).map(|(by, _)| by);
+    assert_eq!(by, Some("TCP"));
+    let all = stand.receiver.messages();
+    assert!(
+        all.iter().all(|(by, m)| m.success && m.host == 5101 && (*by == "TCP") == (m.kind == Kind::State))
+    );
+
+    let began = Instant::now();
+    assert!(stand.stop().status.success());
+    assert!(began.elapsed() < Duration::from_secs(10));
+    wait("the end of all processes", || stand.processes().is_empty().then_some(()));
+}
+
+#[test]
+fn a_second_start_takes_the_place_of_the_first_and_host_1_is_not_host_11() {
+    let one = Stand::new(5102);
+    let eleven = Stand::new(51021);
+    assert!(one.start().status.success() && eleven.start().status.success());
+    let (first, other) = (one.agent_pid().expect("runs"), eleven.agent_pid().expect("runs"));
+    assert!(one.start().status.success());
+    let second = one.agent_pid().expect("runs");
+    assert_ne!(first, second);
+    assert_eq!(one.processes().iter().filter(|(_, words)| words.contains(" monitor agent ")).count(), 1);
+    assert!(one.stop().status.success());
+    assert_eq!(eleven.agent_pid(), Some(other));
+    assert!(one.stop().status.success(), "a second stop is fine");
+}
+
+#[test]
+fn a_host_without_libvirt_refuses_with_the_reason_and_prints_nothing() {
+    let stand = Stand::new(5103);
+    stand.fault("down", true);
+    let output = stand.start();
+    assert!(!output.status.success());
+    assert_eq!(text(&output.stdout), "");
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("libvirt can't be used on this host") && said.contains("failed to connect"),
+        "{said}"
+    );
+    assert_eq!(said.trim().lines().count(), 1, "{said}");
+    assert!(stand.agent_pid().is_none());
+}
+
+#[test]
+fn broken_input_is_refused_with_the_reason() {
+    let stand = Stand::new(5104);
+    for (stdin, part) in
+        [("", "is empty"), ("<MONITOR_CONFIGURATION>", "is no XML"), ("<VM/>", "not MONITOR_CONFIGURATION")]
+    {
+        let output = stand.script("run_monitord_client", &["kvm", "5104", "node1"], stdin);
+        assert!(!output.status.success() && output.stdout.is_empty());
+        assert!(text(&output.stderr).contains(part), "{}", text(&output.stderr));
+    }
+    let other = stand.config().replace("5104</HOST_ID>", "9</HOST_ID>");
+    assert!(
+        text(&stand.script("run_monitord_client", &["kvm", "5104", "n"], &other).stderr).contains("host 9")
+    );
+    let unknown = stand.config().replace("127.0.0.1", "no-such-name.invalid");
+    let said = text(&stand.script("run_monitord_client", &["kvm", "5104", "n"], &unknown).stderr);
+    assert!(said.contains("no-such-name.invalid") && said.contains("not known"), "{said}");
+    std::fs::remove_dir_all(stand.path("one/im/kvm-probes.d")).expect("removed");
+    assert!(text(&stand.start().stderr).contains("kvm-probes.d"));
+    let missing = stand.script("run_monitord_client", &["lxc", "5104", "node1"], "x");
+    assert!(!missing.status.success() && text(&missing.stderr).contains("lxc.d"));
+}
+
+#[test]
+fn other_hypervisors_are_served_as_ever() {
+    let stand = Stand::new(5105);
+    executable(&stand.path("one/im/dummy.d/one_control.sh"), "#!/bin/sh\nprintf '%s|' \"$@\"; cat\n");
+    executable(&stand.path("one/im/dummy.d/old.rpmsave"), "#!/bin/sh\nexit 1\n");
+    let output = stand.script("run_monitord_client", &["dummy", "3", "host 3"], "<X a='*'>\n</X>");
+    assert_eq!(text(&output.stdout), "dummy|3|host 3|<X a='*'>\n</X>\n");
+    let output = stand.script("stop_monitord_client", &["dummy", "3", "h"], "x");
+    assert_eq!(text(&output.stdout), "stop|dummy|3|h|x");
+    executable(&stand.path("one/im/dummy.d/one_control.sh"), "#!/bin/sh\necho no; exit 7\n");
+    let output = stand.script("run_monitord_client", &["dummy", "3", "h"], "x");
+    assert_eq!(
+        (output.status.code(), text(&output.stderr).as_str()),
+        (Some(7), "Error executing one_control.sh: no\n")
+    );
+}
+
+#[test]
+fn messages_are_encrypted_when_there_is_a_key() {
+    use rsa::pkcs1::DecodeRsaPrivateKey as _;
+    use rsa::traits::PublicKeyParts as _;
+    let private = include_str!("../../src/node/monitor/testdata/monitor.pem");
+    let key = rsa::PrivateKey::from_pkcs1_pem(private).expect("a key");
+    let stand = Stand::new(5106).with_key(include_str!("../../src/node/monitor/testdata/monitor.pub.pem"));
+    stand.domains(&[(7, 1, 1)]);
+    assert!(stand.start().status.success());
+    let open = |sealed: Vec<u8>| {
+        let blocks = sealed.chunks(key.size());
+        blocks
+            .flat_map(|block| key.pkcs1v15_decrypt(block).expect("sealed with our key"))
+            .collect::<Vec<u8>>()
+    };
+    let message = wait("a message of VMs", || {
+        let all = stand.receiver.raw();
+        let read = all.iter().map(|(_, bytes)| Message::decode_with(bytes, open).expect("a message"));
+        read.into_iter().find(|m| m.kind == Kind::Vm)
+    });
+    assert!(message.text.contains(&uuid(7)), "{}", message.text);
+}
+
+#[test]
+fn libvirt_that_is_lost_is_told_as_trouble_of_the_host_and_never_as_the_end_of_a_vm() {
+    let stand = Stand::new(5107)
+        .with_env("KVMAD_AGENT_TROUBLE_AFTER", "2s")
+        .with_env("KVMAD_AGENT_LIBVIRT_TIMEOUT", "1s");
+    stand.domains(&[(7, 1, 1)]);
+    assert!(stand.start().status.success());
+    stand.receiver.wait_for(Kind::Beacon, "");
+    for fault in ["hang", "down"] {
+        stand.receiver.forget();
+        stand.fault(fault, true);
+        let beacon = wait("a failed beacon", || {
+            stand
+                .receiver
+                .messages()
+                .into_iter()
+                .map(|(_, m)| m)
+                .find(|m| m.kind == Kind::Beacon && !m.success)
+        });
+        assert!(beacon.text.contains("libvirt gave no answer"), "{}", beacon.text);
+        let all = stand.receiver.messages();
+        assert!(
+            all.iter().all(|(_, m)| m.kind != Kind::State && (m.kind != Kind::System || !m.success)),
+            "{all:?}"
+        );
+        stand.receiver.forget();
+        stand.fault(fault, false);
+        stand.receiver.wait_for(Kind::System, "HYPERVISOR=kvm");
+        let list = stand.receiver.wait_for(Kind::State, "SYNC_STATE=yes");
+        assert!(list.text.contains("ID=\"7\"") && list.text.contains("RUNNING"), "{}", list.text);
+        wait("a good beacon", || {
+            stand.receiver.messages().into_iter().find(|(_, m)| m.kind == Kind::Beacon && m.success)
+        });
+    }
+}
+
+#[test]
+fn a_probe_of_an_admin_is_told_and_a_bad_one_costs_only_itself() {
+    let stand = Stand::new(5108).with_env("KVMAD_AGENT_PROBE_TIMEOUT", "1s");
+    executable(
+        &stand.path("one/im/kvm-probes.d/host/system/mine"),
+        "#!/bin/sh\necho \"MINE=\\\"$2 $3\\\"\"\n",
+    );
+    executable(&stand.path("one/im/kvm-probes.d/host/system/bad"), "#!/bin/sh\nsleep 600\n");
+    executable(&stand.path("one/im/kvm-probes.d/host/system/pci.rb"), "#!/bin/sh\necho PCI_WAS_RUN=1\n");
+    let system = part(&text(&stand.start().stdout), Kind::System);
+    assert!(system.contains("MINE=\"5108 node1\""), "{system}");
+    assert!(system.contains("KVMAD_PROBE_ERRORS=\"bad: bad gave no answer within 1s\""), "{system}");
+    assert!(!system.contains("PCI_WAS_RUN"), "{system}");
+}
+
+#[test]
+fn a_signal_asks_for_the_system_figures_and_what_is_gone_is_sent_empty() {
+    let stand = Stand::new(5109);
+    let probe = stand.path("one/im/kvm-probes.d/host/system/mine");
+    executable(&probe, "#!/bin/sh\necho MINE=1\n");
+    assert!(stand.start().status.success());
+    std::fs::remove_file(probe).expect("removed");
+    let pid = Pid::from_raw(stand.agent_pid().expect("runs")).expect("a number");
+    stand.receiver.wait_for(Kind::Beacon, "");
+    kill_process(pid, Signal::USR1).expect("signalled");
+    stand.receiver.wait_for(Kind::System, "MINE=\"\"");
+}
+
+#[test]
+fn a_killed_agent_leaves_no_process() {
+    let stand = Stand::new(5110);
+    assert!(stand.start().status.success());
+    wait("virsh event", || stand.processes().len().checked_sub(2));
+    let pid = Pid::from_raw(stand.agent_pid().expect("runs")).expect("a number");
+    kill_process(pid, Signal::KILL).expect("signalled");
+    wait("the end of all processes", || stand.processes().is_empty().then_some(()));
+}
+
+#[test]
+fn an_agent_whose_program_was_replaced_goes_on_as_the_new_one() {
+    let stand = Stand::new(5111);
+    stand.domains(&[(7, 1, 1)]);
+    assert!(stand.start().status.success());
+    let pid = stand.agent_pid();
+    let helper = stand.path("one/kvmad").join(std::env::consts::ARCH).join("kvmad-node");
+    std::fs::copy(&helper, helper.with_extension("new")).expect("copied");
+    std::fs::rename(helper.with_extension("new"), &helper).expect("renamed");
+    wait("the renewal", || {
+        stand.processes().iter().find(|(p, words)| Some(*p) == pid && words.contains("--again")).map(drop)
+    });
+    stand.receiver.forget();
+    stand.receiver.wait_for(Kind::System, "HYPERVISOR=kvm");
+    stand.domains(&[]);
+    stand.event("event 'lifecycle' for domain 'one-7': Stopped Shutdown");
+    stand.receiver.wait_for(Kind::State, "POWEROFF");
+}
+
+#[test]
+fn the_status_tells_what_was_sent_and_metrics_are_prometheus_text() {
+    let stand = Stand::new(5112);
+    stand.domains(&[(7, 1, 1)]);
+    assert!(stand.start().status.success());
+    stand.receiver.wait_for(Kind::Vm, "");
+    let ask = |what: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kvmad-node"));
+        text(&command.args([what, "--host-id", "5112"]).output().expect("ran").stdout)
+    };
+    let status: serde_json::Value = serde_json::from_str(&ask("status")).expect("json");
+    assert_eq!(status["host"]["id"], 5112);
+    assert!(status["record"]["messages"]["MONITOR_VM"]["count"].as_u64() >= Some(1), "{status}");
+    let metrics = ask("metrics");
+    assert!(metrics.contains("kvmad_libvirt_up{host=\"node1\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("domain=\"one-7\",state=\"RUNNING\"} 1\n"), "{metrics}");
+}
+
+#[test]
+fn the_clock_of_the_messages_never_goes_back() {
+    let stand = Stand::new(5113);
+    // As if the clock had been an hour ahead before.
+    let ahead = std::time::SystemTime::now() + Duration::from_secs(3600);
+    let ahead = ahead.duration_since(std::time::UNIX_EPOCH).expect("later").as_secs();
+    std::fs::create_dir_all("/var/tmp/one_db/kvmad").expect("made");
+    let state = "/var/tmp/one_db/kvmad/host-5113.state";
+    std::fs::write(state, format!("{{\"epoch\":{ahead}}}")).expect("written");
+    let reply = text(&stand.start().stdout);
+    assert!(reply.contains(&format!("<TIMESTAMP>{ahead}</TIMESTAMP>")), "{reply}");
+    assert!(stand.receiver.wait_for(Kind::Beacon, "").epoch >= ahead);
+    drop(stand);
+    std::fs::remove_file(state).expect("removed");
+}
