@@ -128,7 +128,9 @@ fn inside() {
     cost();
     latency(&messages);
     client("stop_monitord_client", &config);
-    (0..GUESTS).for_each(|n| drop(virsh(&["destroy", &format!("one-{}", FIRST + n)])));
+    for n in 0..GUESTS {
+        virsh(&["destroy", &format!("one-{}", FIRST + n)]);
+    }
 }
 
 fn client(script: &str, config: &str) {
