@@ -10,7 +10,11 @@ use super::stand::{Stand, executable, uuid, wait};
 
 fn part(reply: &str, kind: Kind) -> String {
     let (open, close) = (format!("<{}>", kind.name()), format!("</{}>", kind.name()));
-    let packed = reply.split(&open).nth(1).and_then(|rest| rest.split(&close).next()).expect(kind.name());
+    let packed = reply
+        .split(&open)
+        .nth(1)
+        .and_then(|rest| rest.split(&close).next())
+        .unwrap_or_else(|| panic!("no {} in {reply}", kind.name()));
     let bytes = base64::engine::general_purpose::STANDARD.decode(packed).expect("base64");
     String::from_utf8(bytes).expect("text")
 }

@@ -199,10 +199,13 @@ pub fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Messages in the order of their arrival, each with its transport.
+type Messages = Arc<Mutex<Vec<(&'static str, Vec<u8>)>>>;
+
 /// Takes messages by UDP and TCP on one port.
 pub struct Receiver {
     pub port: u16,
-    got: Arc<Mutex<Vec<(&'static str, Vec<u8>)>>>,
+    got: Messages,
 }
 
 impl Receiver {
