@@ -1,6 +1,7 @@
 //! Cancel, lost connections, killed drivers: what must be ended is ended, one reply each, none after DRIVER_CANCEL.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -149,8 +150,10 @@ fn alone_ten_seconds_after_kill_9_nothing_of_the_driver_is_left() {
     }
     driver.send("RESET", 2054, &document(2054, "node1"));
     driver.conversation.log(2054, "lasting", SOON);
-    let all = all_traces(&front, &driver);
-    assert!(all.iter().filter(|process| process.arguments == ["sleep", "600"]).count() >= 4, "{all:#?}");
+    // a script says that it lasts just before it starts its sleep
+    let lasting = |all: &[Process]| all.iter().filter(|p| p.arguments == ["sleep", "600"]).count() >= 4;
+    let all = wait_for(SOON, || Some(all_traces(&front, &driver)).filter(|all| lasting(all)));
+    let all = all.unwrap_or_else(|| panic!("not all last: {:#?}", all_traces(&front, &driver)));
     driver.kill();
     let gone = ended(&all, Duration::from_secs(10));
     let set = all.into_iter().collect();
@@ -280,8 +283,8 @@ struct Hanging(u32);
 impl Hanging {
     fn libvirtd(host: &str) -> Self {
         let found = processes::of_host(host);
-        let daemon =
-            found.values().find(|process| process.arguments[0].ends_with("/libvirtd")).expect("libvirtd");
+        let named = |process: &&Process| Path::new(&process.arguments[0]).ends_with("libvirtd");
+        let daemon = found.values().find(named).expect("libvirtd");
         processes::signal(daemon.pid, "STOP");
         Self(daemon.pid)
     }
