@@ -143,7 +143,9 @@ impl<A: Actions> Dispatcher<A> {
             Event::Input(Input::TooLong(head, length)) => self.line(line::parse(&head), Some(length)),
             Event::Input(Input::End(fault)) => {
                 tracing::info!(?fault, "stdin has ended");
-                let finished = self.finishing.is_some() && self.queue.is_idle();
+                // A request whose reply is out is finished, also while its task has yet to tell us.
+                let open = |serial: &u64| self.output.is_open(*serial);
+                let finished = self.finishing.is_some() && !self.jobs.keys().any(open);
                 self.ended.get_or_insert(if finished { End::Finalized } else { End::InputClosed });
             }
             Event::OutputLost(error) => {

@@ -66,6 +66,8 @@ kvmad_child=$!
 (
     trap - HUP TERM INT
     exec 5<&- 7>&- 8>&-
+    # A command can be over before this line: the TERM that tells it may have come before the trap was gone.
+    kill -0 "$kvmad_child" || exit 0
     SECONDS=0
     while IFS= read -r -n 1 -t "$kvmad_silence" -u 9; do
         [ "$kvmad_limit" = none ] || [ "$SECONDS" -lt "$kvmad_limit" ] || break

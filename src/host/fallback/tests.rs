@@ -201,3 +201,16 @@ async fn silence_of_the_driver_ends_the_command() {
     assert_eq!(exit(&ended).how, How::Signaled(15));
     assert!(began.elapsed() < Duration::from_secs(60));
 }
+
+#[tokio::test]
+async fn a_command_that_is_over_at_once_is_told() {
+    // more at a time than there are processors, so that the shell's own parts overtake each other
+    for _ in 0..12 {
+        let quick = (0..25).map(|_| tokio::spawn(async { go(&open("exit 3"), b"").await }));
+        for run in quick.collect::<Vec<_>>() {
+            let done = tokio::time::timeout(Duration::from_secs(60), run).await;
+            let (ended, _) = done.expect("it is over long ago").unwrap();
+            assert_eq!(exit(&ended).how, How::Exited(3));
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! The agent's process: first reply, loops, signals, renewal.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ async fn live(
     usr1: tokio::signal::unix::Signal,
     lock: Lock,
 ) -> Result<(), String> {
+    // Taken before the first reply is out: who replaces the program after it must be seen.
+    let program = begin.program.clone().and_then(|program| Some((identity(&program)?, program)));
     let agent = Arc::new(setup::agent(begin.about.clone(), config, Sources::of_this_process()).await?);
     let (tell, news) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
@@ -79,7 +81,7 @@ async fn live(
     tasks.spawn(serving::socket(Arc::clone(&agent)));
     tasks.spawn(serving::metrics(Arc::clone(&agent)));
     tasks.spawn(on_usr1(Arc::clone(&agent), usr1));
-    let replaced = replaced(begin.program.clone());
+    let replaced = replaced(program);
     tokio::select! {
         ended = tasks.join_next() => {
             let what = match ended {
@@ -193,17 +195,22 @@ async fn on_usr1(agent: Shared, mut usr1: tokio::signal::unix::Signal) {
     std::future::pending().await
 }
 
-/// Returns when the program file was replaced by another one.
-async fn replaced(program: Option<PathBuf>) {
+/// What tells one program file from another: device, file number, time of change in seconds.
+type Identity = (u64, u64, i64);
+
+fn identity(program: &Path) -> Option<Identity> {
     use std::os::unix::fs::MetadataExt as _;
-    let Some(program) = program else { return std::future::pending().await };
-    let id = |path: &PathBuf| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino(), meta.mtime()));
-    let Some(first) = id(&program) else { return std::future::pending().await };
+    std::fs::metadata(program).ok().map(|meta| (meta.dev(), meta.ino(), meta.mtime()))
+}
+
+/// Returns when the program file is no longer the one with this identity; never without one.
+async fn replaced(program: Option<(Identity, PathBuf)>) {
+    let Some((first, program)) = program else { return std::future::pending().await };
     let mut candidate = None;
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
         // Twice the same, so that a copy in progress is not taken.
-        let now = id(&program).filter(|now| *now != first);
+        let now = identity(&program).filter(|now| *now != first);
         if now.is_some() && now == candidate {
             return;
         }
