@@ -197,8 +197,12 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).expect("a folder") {
         let entry = entry.expect("an entry");
         let target = to.join(entry.file_name());
-        if entry.file_type().expect("a type").is_dir() {
+        let kind = entry.file_type().expect("a type");
+        if kind.is_dir() {
             copy(&entry.path(), &target);
+        } else if kind.is_symlink() {
+            let leads_to = fs::read_link(entry.path()).expect("a link");
+            std::os::unix::fs::symlink(leads_to, target).expect("a link");
         } else {
             fs::copy(entry.path(), target).expect("a copy");
         }
