@@ -7,7 +7,8 @@
 //!   one that stops others waits for nothing;
 //! * there is a slot. A request that waits for a connection holds none;
 //! * its places are free: without parallel mode each runs one request at a time, in the order of arrival; with it a
-//!   place may hold its share of the slots, and more only while nobody else could use them;
+//!   place may hold its share of the slots, and more only while nobody else could use them: what it holds beyond its
+//!   share does not keep others from theirs;
 //! * a place that did not answer is tried by one at a time.
 
 mod pick;

@@ -21,12 +21,13 @@ impl Queue {
         let hurried: Vec<u64> = self.hurried.iter().copied().collect();
         scan.start(self, hurried.into_iter(), false, &mut started);
         self.mark(&started);
-        if scan.is_full(false) {
+        let lent = scan.lent() > 0;
+        if scan.is_full(false, lent) {
             return (granted, started);
         }
         let before = started.len();
         // In parallel mode everybody has a share first; what is left over then is for anybody.
-        if self.limits.parallel && self.wanted.len() > 1 {
+        if self.limits.parallel && (lent || self.wanted.len() > 1) {
             scan.start(self, self.queued(), true, &mut started);
             self.mark(&started[before..]);
             scan.forget_queued(self);
@@ -56,6 +57,9 @@ impl Queue {
 /// What runs on a place.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
+    /// That hold a slot.
+    held: usize,
+    /// That hold one or want theirs again.
     holding: usize,
     running: usize,
 }
@@ -64,6 +68,8 @@ struct Load {
 struct Scan {
     limits: Limits,
     held: usize,
+    /// Of these, by those that hurry.
+    hurried: usize,
     places: HashMap<String, Load>,
     /// Subjects of which something runs.
     busy: HashSet<i64>,
@@ -78,6 +84,7 @@ impl Scan {
         let mut scan = Self {
             limits: queue.limits,
             held: 0,
+            hurried: 0,
             places: HashMap::new(),
             busy: HashSet::new(),
             queued: HashSet::new(),
@@ -100,24 +107,52 @@ impl Scan {
     fn count(&mut self, entry: &Entry, state: State) {
         self.busy.insert(entry.keys.subject);
         self.held += usize::from(state == State::Holding);
+        self.hurried += usize::from(state == State::Holding && entry.hurries());
         for place in &entry.keys.places {
             let load = self.places.entry(place.clone()).or_default();
             load.running += 1;
+            load.held += usize::from(state == State::Holding);
             load.holding += usize::from(matches!(state, State::Holding | State::Wanting));
         }
     }
 
-    fn is_full(&self, hurries: bool) -> bool {
-        self.held >= self.limits.slots + if hurries { self.limits.extra } else { 0 }
+    /// Slots that places hold beyond their share. They were lent to them while nobody else waited; who comes
+    /// later within a share of its own does not wait for them to come back.
+    fn lent(&self) -> usize {
+        if !self.limits.parallel {
+            return 0;
+        }
+        self.places.values().map(|load| load.held.saturating_sub(self.limits.share)).sum()
+    }
+
+    /// Whether no slot is left for one that hurries, or for another; with `shares` for one within the share of its
+    /// places. Those that hurry have the extra slots, whatever was lent.
+    fn is_full(&self, hurries: bool, shares: bool) -> bool {
+        let Limits { slots, extra, .. } = self.limits;
+        if hurries {
+            return self.held >= slots + extra && self.hurried >= extra;
+        }
+        self.held >= slots + if shares { self.lent() } else { 0 }
+    }
+
+    /// Whether all places of an entry keep within their share.
+    fn within_shares(&self, entry: &Entry) -> bool {
+        let holding = |place| self.places.get(place).map_or(0, |load: &Load| load.holding);
+        self.limits.parallel && entry.keys.places.iter().all(|place| holding(place) <= self.limits.share)
     }
 
     fn grant(&mut self, queue: &mut Queue) -> Vec<u64> {
         let mut granted = Vec::new();
         for serial in &queue.running {
             let Some(entry) = queue.entries.get_mut(serial) else { continue };
-            if entry.state == State::Wanting && !self.is_full(entry.hurries()) {
+            let full = self.is_full(entry.hurries(), self.within_shares(entry));
+            if entry.state == State::Wanting && !full {
                 entry.state = State::Holding;
                 self.held += 1;
+                self.hurried += usize::from(entry.hurries());
+                for place in &entry.keys.places {
+                    self.places.entry(place.clone()).or_default().held += 1;
+                }
                 granted.push(*serial);
             }
         }
@@ -136,7 +171,7 @@ impl Scan {
         let mut hopeless: HashSet<&str> = HashSet::new();
         for serial in candidates {
             let Some(entry) = queue.entries.get(&serial) else { continue };
-            if self.is_full(entry.hurries()) {
+            if self.is_full(entry.hurries(), shares) {
                 return;
             }
             if self.subject_is_free(entry) && self.places_are_free(queue, entry, shares) {
@@ -175,7 +210,7 @@ impl Scan {
     }
 
     fn place_is_free(&self, queue: &Queue, place: &str, shares: bool) -> bool {
-        let Load { holding, running } = self.places.get(place).copied().unwrap_or_default();
+        let Load { holding, running, .. } = self.places.get(place).copied().unwrap_or_default();
         if !self.limits.parallel {
             return running == 0 && !self.claimed.contains(place);
         }
