@@ -337,7 +337,7 @@ impl Cut {
                 .args([
                     "netns",
                     "exec",
-                    &format!("tb-{host}"),
+                    &bed::namespace(host),
                     "iptables",
                     "-w",
                     how,

@@ -1,13 +1,17 @@
 //! A host of the test bed with remotes of its own, and guests on it. See `tests/testbed/up`.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::place::Ended;
 
-const BED: &str = "/srv/kvmad-testbed";
+/// Where the test bed lies (`TB`, as in tests/testbed/lib.sh).
+fn bed() -> PathBuf {
+    std::env::var_os("TB").map_or_else(|| PathBuf::from("/srv/kvmad-testbed"), PathBuf::from)
+}
+
 const DISK: &[&str] = &["guest-cloud/disk.qcow2", "guest-gen/disk.qcow2"];
 
 /// Who calls the scripts.
@@ -44,13 +48,13 @@ impl Node {
 
     /// Runs shell as root.
     pub fn root(&self, shell: &str) -> Ended {
-        feed(Command::new(format!("{BED}/on")).args([self.name, "bash", "-c", shell]), b"")
+        feed(Command::new(bed().join("on")).args([self.name, "bash", "-c", shell]), b"")
     }
 
     /// Runs shell as oneadmin.
     pub fn oneadmin(&self, shell: &str, stdin: &[u8]) -> Ended {
         feed(
-            Command::new(format!("{BED}/on"))
+            Command::new(bed().join("on"))
                 .args([self.name, "sudo", "-u", "oneadmin", "-H", "bash", "-c", shell]),
             stdin,
         )
@@ -75,7 +79,7 @@ impl Node {
         let path = format!("{}/{script}", self.folder);
         match caller {
             Caller::Ours => {
-                let mut command = Command::new(format!("{BED}/on"));
+                let mut command = Command::new(bed().join("on"));
                 command.args([self.name, "sudo", "-u", "oneadmin", "-H", &path]).args(args);
                 feed(&mut command, stdin.as_bytes())
             }
@@ -92,7 +96,7 @@ impl Node {
                     "if [ -x \"{path}\" ]; then exit_code=0; else exit 42; fi\n\
                      (cat << 'EOT' | {line}); echo \"ExitCode: $? EOF_ERR\" 1>&2; echo \"EOF_OUT\"\n{stdin}\nEOT\n"
                 );
-                let mut ssh = Command::new(format!("{BED}/on"));
+                let mut ssh = Command::new(bed().join("on"));
                 ssh.args(["fe", "sudo", "-u", "oneadmin", "-H", "ssh", "-q", self.name, "bash", "-s"]);
                 taken_apart(feed(&mut ssh, text.as_bytes()))
             }
@@ -145,7 +149,7 @@ fn helper() -> std::path::PathBuf {
 pub fn guest_with_agent() -> tempfile::TempDir {
     let out = tempfile::tempdir().expect("a folder");
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let guest = DISK.iter().filter_map(|disk| Path::new(BED).join(disk).parent().map(Path::to_path_buf));
+    let guest = DISK.iter().filter_map(|disk| bed().join(disk).parent().map(Path::to_path_buf));
     let guest = guest.into_iter().find(|folder| folder.join("initrd.img").exists()).expect("a guest");
     let made = Command::new(here.join("tests/remotes/guest-with-agent")).arg(guest).arg(out.path()).output();
     let made = made.expect("guest-with-agent");
@@ -175,8 +179,7 @@ impl<'a> Vm<'a> {
             devices: String::new(),
         };
         vm.remove();
-        let disk =
-            DISK.iter().map(|disk| Path::new(BED).join(disk)).find(|path| path.exists()).expect("a guest");
+        let disk = DISK.iter().map(|disk| bed().join(disk)).find(|path| path.exists()).expect("a guest");
         let disk = std::fs::read(disk).expect("a disk");
         node.oneadmin(&format!("mkdir -p {0} && cat >{0}/disk.0", vm.folder), &disk).good();
         vm

@@ -4,12 +4,14 @@
 # shellcheck disable=SC2034 # used by those who source this
 # Settings (environment):
 #   TB=/srv/kvmad-testbed    where everything of the test bed lies
+#   BED=tb                   prefix of its namespaces and cgroups: with TB, BED and SHARED of its own a second bed stands beside
 #   FLAVOUR=cloud|gen        guest kernel: cloud (virtio only, ready in ~5 s) or gen (also LSI, e1000, rtl8139; ~12 s)
 #   SHARED=/srv/shared       directories (blank-separated) that are one and the same on all hosts, the "NFS"
 #   SAFE_SHARED=1            show them on the hosts as fuse.glusterfs, which libvirt takes for shared storage
 #   PRIVATE="..."            directories that are each host's own, on disk
 #   WRAP=auto|1|0            run type='kvm' domains by TCG; auto: when the CPU has no vmx or svm of its own
 export TB=${TB:-/srv/kvmad-testbed}
+export BED=${BED:-tb}
 export SHARED=${SHARED:-/srv/shared} SAFE_SHARED=${SAFE_SHARED:-1}
 export PRIVATE=${PRIVATE:-/var/lib/one /var/lib/libvirt /var/tmp}
 export FLAVOUR=${FLAVOUR:-cloud} WRAP=${WRAP:-auto}
@@ -69,7 +71,7 @@ take_down() {
   for dir in "$TB"/nodes/*/; do
     if [ -d "$dir" ]; then end_host "${dir%/}"; fi
   done
-  for cg in /sys/fs/cgroup/*/tb-*; do
+  for cg in /sys/fs/cgroup/*/"$BED"-*; do
     [ -d "$cg" ] || continue
     for ((i = 0; i < 40; i++)); do
       find "$cg" -depth -type d -exec rmdir {} + 2>/dev/null || true
@@ -78,7 +80,7 @@ take_down() {
     done
   done
   if command -v ip >/dev/null; then
-    while read -r ns; do ip netns del "$ns"; done < <(ip netns list 2>/dev/null | awk '/^tb-/{print $1}')
+    while read -r ns; do ip netns del "$ns"; done < <(ip netns list 2>/dev/null | awk -v bed="$BED-" 'index($1, bed) == 1 {print $1}')
   fi
   rm -rf --one-file-system "$TB/nodes" "$TB/on"
 }

@@ -17,6 +17,17 @@ pub fn folder() -> PathBuf {
     std::env::var_os("TB").map_or_else(|| PathBuf::from("/srv/kvmad-testbed"), PathBuf::from)
 }
 
+/// The first of the folders that all hosts share (`SHARED`, as in tests/testbed/lib.sh).
+pub fn shared_folder() -> PathBuf {
+    let all = std::env::var("SHARED").unwrap_or_default();
+    PathBuf::from(all.split_whitespace().next().unwrap_or("/srv/shared"))
+}
+
+/// Name of the network namespace of `host` (`BED`, as in tests/testbed/lib.sh).
+pub fn namespace(host: &str) -> String {
+    format!("{}-{host}", std::env::var("BED").as_deref().unwrap_or("tb"))
+}
+
 /// The project's folder with the programs of the test bed.
 pub fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testbed")

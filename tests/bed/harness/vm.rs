@@ -28,19 +28,20 @@ pub struct Vm {
 
 /// A path of the shared storage with the double slash that oned puts behind the datastore location.
 pub fn as_oned_writes(path: &Path) -> String {
-    path.display().to_string().replacen("/srv/shared/", "/srv/shared//", 1)
+    let shared = bed::shared_folder().display().to_string();
+    path.display().to_string().replacen(&format!("{shared}/"), &format!("{shared}//"), 1)
 }
 
 impl Vm {
     /// On shared storage, with a copy of the guest's disk.
     pub fn new(front: &FrontEnd, id: u32, host: &str) -> Self {
-        let location = Path::new("/srv/shared").join(format!("bed-{}-{id}", std::process::id()));
+        let location = bed::shared_folder().join(format!("bed-{}-{id}", std::process::id()));
         Self::at(front, id, host, &location, None)
     }
 
     /// The same with a network card on `bridge`, served by network driver `driver`.
     pub fn with_network(front: &FrontEnd, id: u32, host: &str, bridge: &str, driver: &str) -> Self {
-        let location = Path::new("/srv/shared").join(format!("bed-{}-{id}", std::process::id()));
+        let location = bed::shared_folder().join(format!("bed-{}-{id}", std::process::id()));
         Self::at(front, id, host, &location, Some((bridge.to_owned(), driver.to_owned())))
     }
 
