@@ -1,7 +1,5 @@
 //! Many requests in a row: memory, descriptors and processes stay flat.
 
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::harness::bed;
@@ -9,6 +7,7 @@ use crate::harness::document::Document;
 use crate::harness::driver::Driver;
 use crate::harness::front_end::FrontEnd;
 use crate::harness::processes::{self, Weight};
+use crate::harness::soak;
 
 const QUICK: &str = "#!/bin/bash\nexit 0\n";
 /// Requests that are on the way at once.
@@ -60,26 +59,22 @@ fn many(name: &str, arguments: &str, hosts: &[&str], count: u32) {
     run(&mut driver, hosts, count - count / 10);
     let took = start.elapsed();
     let after = processes::weigh(driver.pid());
-    row(&format!(
-        "| {name} | {count} requests, {:.0} a second | memory {} -> {} KiB, descriptors {} -> {}, processes {} -> {}, zombies {} |",
-        f64::from(count - count / 10) / took.as_secs_f64(),
-        before.resident,
-        after.resident,
-        before.descriptors,
-        after.descriptors,
-        before.processes,
-        after.processes,
-        after.zombies,
-    ));
+    let table = soak::Table::open(
+        "10-load",
+        "Load: many requests in a row",
+        &["run", "requests", "a second", "resident memory", "descriptors", "processes", "zombies"],
+    );
+    let change = |before: u64, after: u64| format!("{before} -> {after}");
+    table.row(&[
+        name,
+        &count.to_string(),
+        &format!("{:.0}", f64::from(count - count / 10) / took.as_secs_f64()),
+        &format!("{} KiB", change(before.resident, after.resident)),
+        &change(before.descriptors as u64, after.descriptors as u64),
+        &change(before.processes as u64, after.processes as u64),
+        &after.zombies.to_string(),
+    ]);
     flat(before, after);
-}
-
-/// A row for docs/soak-report.md, when `make soak` asks for one.
-pub fn row(text: &str) {
-    if let Some(file) = std::env::var_os("KVMAD_SOAK_ROWS") {
-        let mut file = OpenOptions::new().create(true).append(true).open(file).expect("the file of rows");
-        writeln!(file, "{text}").expect("a row");
-    }
 }
 
 #[test]

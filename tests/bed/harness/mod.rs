@@ -7,6 +7,7 @@ pub mod document;
 pub mod driver;
 pub mod front_end;
 pub mod processes;
+pub mod soak;
 pub mod vm;
 
 use std::time::{Duration, Instant};
