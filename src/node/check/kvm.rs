@@ -213,7 +213,7 @@ mod tests {
         let mut all = vec![cpu(&root), device(&root, false), modules(&root), virsh(&root)];
         all.extend(tools(&root, "x86_64"));
         let bad: Vec<&Finding> = all.iter().filter(|f| f.verdict != Verdict::Ok).collect();
-        assert_eq!(bad.iter().map(|f| f.id).collect::<Vec<_>>(), ["virt-install"]);
+        assert_eq!(bad.iter().map(|f| f.id.as_ref()).collect::<Vec<_>>(), ["virt-install"]);
     }
 
     #[test]
@@ -221,7 +221,8 @@ mod tests {
         let (_dir, root) = host(&[]);
         let mut all = vec![cpu(&root), device(&root, false), modules(&root), virsh(&root)];
         all.extend(tools(&root, "x86_64"));
-        let failed: Vec<&str> = all.iter().filter(|f| f.verdict == Verdict::Failure).map(|f| f.id).collect();
+        let failed: Vec<&str> =
+            all.iter().filter(|f| f.verdict == Verdict::Failure).map(|f| f.id.as_ref()).collect();
         assert_eq!(failed, ["dev-kvm", "virsh", "emulator", "qemu-img"]);
         assert!(all.iter().filter(|f| f.verdict != Verdict::Ok).all(|f| !f.mend.is_empty()));
         assert_eq!(device(&root, true).verdict, Verdict::Warning);

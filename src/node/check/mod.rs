@@ -1,13 +1,15 @@
 //! Whether a host is fit for KVM. Each check gives one [`Finding`]: a verdict, what was found, and what mends it. "Could
-//! not check" is never mistaken for a failure. Shared by the monitoring agent and the doctor.
+//! not check" is never mistaken for a failure. Shared by the monitoring agent, the doctor and the check of migrations.
 
 mod kvm;
+
+use std::borrow::Cow;
 
 use crate::node::monitor::virsh::Virsh;
 use crate::node::root::Root;
 
 /// What a check came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// As it should be.
@@ -23,20 +25,40 @@ pub enum Verdict {
 }
 
 /// For what a check counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
     /// What VMs of OpenNebula need.
     Kvm,
     /// What cloud-image VMs (`kvmad vm`) need on top.
     Cloud,
+    /// What migration between hosts needs.
+    Migration,
+    /// What OpenNebula and its drivers need: users, permissions, ssh, the remotes.
+    Opennebula,
+}
+
+/// A check as its documentation tells it: `kvmad doctor --explain ID`, docs/doctor.md. Every module of checks has a table
+/// of those that it makes.
+#[derive(Debug, Clone, Copy)]
+pub struct Check {
+    /// Stable name of the check: lower case, digits and `-`.
+    pub id: &'static str,
+    /// For what it counts.
+    pub group: Group,
+    /// What is looked at and what is wanted, in one sentence.
+    pub what: &'static str,
+    /// Why it matters: what goes wrong otherwise.
+    pub why: &'static str,
+    /// What mends it, in general; a finding has the exact command.
+    pub mend: &'static str,
 }
 
 /// The outcome of one check.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Finding {
     /// Stable name of the check: lower case, digits and `-`.
-    pub id: &'static str,
+    pub id: Cow<'static, str>,
     /// For what it counts.
     pub group: Group,
     /// What it came to.
@@ -50,7 +72,22 @@ pub struct Finding {
 impl Finding {
     /// All well.
     pub fn ok(id: &'static str, group: Group, evidence: impl Into<String>) -> Self {
-        Self { id, group, verdict: Verdict::Ok, evidence: evidence.into(), mend: String::new() }
+        Self { id: id.into(), group, verdict: Verdict::Ok, evidence: evidence.into(), mend: String::new() }
+    }
+
+    /// It does not apply here; `evidence` says why.
+    pub fn skipped(id: &'static str, group: Group, evidence: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Skipped, ..Self::ok(id, group, evidence) }
+    }
+
+    /// It could not be found out; `evidence` says why, `mend` what to do so that it can.
+    pub fn unchecked(
+        id: &'static str,
+        group: Group,
+        evidence: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self::bad(id, group, Verdict::CouldNotCheck, evidence, mend)
     }
 
     /// Anything else, with its mend.
@@ -61,7 +98,7 @@ impl Finding {
         evidence: impl Into<String>,
         mend: impl Into<String>,
     ) -> Self {
-        Self { id, group, verdict, evidence: evidence.into(), mend: mend.into() }
+        Self { id: id.into(), group, verdict, evidence: evidence.into(), mend: mend.into() }
     }
 }
 
@@ -78,7 +115,8 @@ pub async fn readiness(root: &Root, virsh: &Virsh, machine: &str, emulated: bool
 /// KVMAD_CHECKS_FAILED, KVMAD_CHECKS_WARNING and KVMAD_CHECKS_UNKNOWN (lists of checks, empty when there are none).
 pub fn attributes(findings: &[Finding], text: &mut String) {
     let named = |verdict: Verdict| {
-        let ids: Vec<&str> = findings.iter().filter(|f| f.verdict == verdict).map(|f| f.id).collect();
+        let ids: Vec<&str> =
+            findings.iter().filter(|f| f.verdict == verdict).map(|f| f.id.as_ref()).collect();
         ids.join(",")
     };
     let ready = !findings.iter().any(|f| f.group == Group::Kvm && f.verdict == Verdict::Failure);

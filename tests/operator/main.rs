@@ -1,0 +1,5 @@
+//! The commands for the people who run hosts, against the hosts of the test bed: the doctor, VMs from cloud images, packages.
+#![allow(clippy::disallowed_methods)] // a test starts programs itself
+
+#[path = "../bed/harness/mod.rs"]
+mod harness;
