@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use kvmad::node::monitor::domstats;
 use kvmad::node::monitor::message::{Kind, Message};
 
-const ON: &str = "/srv/kvmad-testbed/on";
-const SHARED: &str = "/srv/shared/kvmad-bench-monitor";
+/// The host of the test bed.
+const HOST: &str = "node2";
 /// Ids of the guests.
 const FIRST: u32 = 5400;
 const HOST_ID: &str = "5400";
@@ -24,30 +24,40 @@ const KILLS: u32 = 20;
 const MEASURED: Duration = Duration::from_secs(180);
 
 fn main() {
-    if std::env::args().any(|word| word == "--inside") {
-        inside();
+    let words: Vec<String> = std::env::args().collect();
+    if let Some(at) = words.iter().position(|word| word == "--inside") {
+        inside(Path::new(&words[at + 1]));
         return;
     }
     parse();
     let stage = std::env::var("KVMAD_STAGE").unwrap_or_else(|_| "target/stage".to_owned());
     let remotes = Path::new(&stage).join("var/remotes");
-    if !Path::new(ON).exists() || !remotes.is_dir() {
+    let on = bed("TB", "/srv/kvmad-testbed").join("on");
+    if !on.exists() || !remotes.is_dir() {
         println!("the test bed or the stage is not there: make stage, tests/testbed/up");
         return;
     }
     let program = std::env::current_exe().expect("this program");
-    let _ = fs::remove_dir_all(SHARED);
-    fs::create_dir_all(SHARED).expect("a shared folder");
-    run("cp", &["-a", &remotes.display().to_string(), &format!("{SHARED}/one")]);
-    fs::copy(program, format!("{SHARED}/bench")).expect("copied");
-    run("chmod", &["-R", "a+rX", SHARED]);
-    run(ON, &["node2", &format!("{SHARED}/bench"), "--inside"]);
-    let _ = fs::remove_dir_all(SHARED);
+    let folder = bed("SHARED", "/srv/shared").join(format!("kvmad-bench-monitor-{}", std::process::id()));
+    let (inside, one) = (folder.join("bench"), folder.join("one"));
+    fs::create_dir_all(&folder).expect("a shared folder");
+    run(Command::new("cp").arg("-a").arg(&remotes).arg(&one));
+    fs::copy(program, &inside).expect("copied");
+    run(Command::new("chmod").args(["-R", "a+rX"]).arg(&folder));
+    let done = Command::new(&on).arg(HOST).arg(&inside).arg("--inside").arg(&one).status();
+    let _ = fs::remove_dir_all(&folder);
+    assert!(done.is_ok_and(|status| status.success()), "the part on {HOST} failed");
 }
 
-fn run(program: &str, words: &[&str]) {
-    let status = Command::new(program).args(words).status().expect("started");
-    assert!(status.success(), "{program} {words:?}");
+/// A folder of the test bed, as tests/testbed/lib.sh names it; of several the first.
+fn bed(name: &str, standard: &str) -> PathBuf {
+    let told = std::env::var(name).unwrap_or_default();
+    PathBuf::from(told.split_whitespace().next().unwrap_or(standard))
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().expect("started");
+    assert!(status.success(), "{command:?}");
 }
 
 /// Statistics of 1,000 domains, as virsh prints them.
@@ -116,26 +126,43 @@ fn create(vm: u32) {
     let _ = fs::remove_file(path);
 }
 
-/// Inside the host.
-fn inside() {
+/// Inside the host; `one` are the remotes. Guests and agent end with this, also by a failure.
+fn inside(one: &Path) {
     let (port, messages) = receiver();
-    let periods = ""; // the defaults
+    // Without PROBES_PERIOD: the default periods.
     let config = format!(
-        "<MONITOR_CONFIGURATION><NETWORK><MONITOR_ADDRESS>127.0.0.1</MONITOR_ADDRESS><PORT>{port}</PORT></NETWORK>{periods}<HOST_ID>{HOST_ID}</HOST_ID></MONITOR_CONFIGURATION>"
+        "<MONITOR_CONFIGURATION><NETWORK><MONITOR_ADDRESS>127.0.0.1</MONITOR_ADDRESS><PORT>{port}</PORT></NETWORK><HOST_ID>{HOST_ID}</HOST_ID></MONITOR_CONFIGURATION>"
     );
+    let monitored = Monitored { one, config };
     (0..GUESTS).for_each(|n| create(FIRST + n));
-    client("run_monitord_client", &config);
+    let began = Instant::now();
+    client(one, "run_monitord_client", &monitored.config);
+    println!("START with {GUESTS} guests: {:.1} s", began.elapsed().as_secs_f64());
     cost();
     latency(&messages);
-    client("stop_monitord_client", &config);
-    for n in 0..GUESTS {
-        virsh(&["destroy", &format!("one-{}", FIRST + n)]);
+}
+
+/// A host that is monitored while this lives.
+struct Monitored<'a> {
+    one: &'a Path,
+    config: String,
+}
+
+impl Drop for Monitored<'_> {
+    fn drop(&mut self) {
+        client(self.one, "stop_monitord_client", &self.config);
+        for n in 0..GUESTS {
+            virsh(&["destroy", &format!("one-{}", FIRST + n)]);
+        }
+        for kind in ["lock", "state", "config", "socket"] {
+            let _ = fs::remove_file(format!("/var/tmp/one_db/kvmad/host-{HOST_ID}.{kind}"));
+        }
     }
 }
 
-fn client(script: &str, config: &str) {
-    let path = format!("{SHARED}/one/im/{script}");
-    let mut child = as_oneadmin(&[&path, "kvm", HOST_ID, "node2"])
+fn client(one: &Path, script: &str, config: &str) {
+    let path = one.join("im").join(script).display().to_string();
+    let mut child = as_oneadmin(&[&path, "kvm", HOST_ID, HOST])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -167,16 +194,18 @@ fn seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |passed| passed.as_secs_f64())
 }
 
+/// The process whose words are wanted.
+fn find(wanted: &dyn Fn(&str) -> bool) -> Option<u32> {
+    let all = fs::read_dir("/proc").expect("listed").flatten();
+    let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        wanted(&String::from_utf8_lossy(&words).replace('\0', " "))
+    })
+}
+
 /// The agent and its child, by their words.
 fn processes() -> (u32, u32) {
-    let find = |wanted: &dyn Fn(&str) -> bool| {
-        let all = fs::read_dir("/proc").expect("listed").flatten();
-        let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        pids.find(|pid| {
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            wanted(&String::from_utf8_lossy(&words).replace('\0', " "))
-        })
-    };
     let agent =
         find(&|words| words.contains("monitor agent") && words.contains(&format!("--host-id {HOST_ID} ")));
     let agent = agent.expect("the agent");
@@ -204,6 +233,13 @@ fn field(path: &str, name: &str) -> u64 {
     line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
+/// Children of all its threads.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    texts.flat_map(|text| text.split_whitespace().flat_map(str::parse).collect::<Vec<u32>>()).collect()
+}
+
 fn cost() {
     std::thread::sleep(Duration::from_secs(5));
     let (agent, child) = processes();
@@ -213,13 +249,7 @@ fn cost() {
     let mut started = std::collections::BTreeSet::new();
     while began.elapsed() < MEASURED {
         // Children live for tens of milliseconds; each is seen by looking more often than that.
-        let children = fs::read_to_string(format!("/proc/{agent}/task/{agent}/children")).unwrap_or_default();
-        started.extend(
-            children
-                .split_whitespace()
-                .filter_map(|word| word.parse::<u32>().ok())
-                .filter(|pid| *pid != child),
-        );
+        started.extend(children(agent).into_iter().filter(|pid| *pid != child));
         std::thread::sleep(Duration::from_millis(5));
     }
     let used = ticks(agent) + ticks(child) - before;
@@ -246,7 +276,8 @@ fn latency(messages: &Receiver<(f64, Message)>) {
     std::thread::sleep(Duration::from_secs(2));
     let mut times = Vec::new();
     for vm in FIRST..FIRST + KILLS {
-        run("pkill", &["-9", "-f", &format!("guest=one-{vm},")]);
+        let emulator = find(&|words| words.contains(&format!("guest=one-{vm},"))).expect("its emulator");
+        run(Command::new("kill").args(["-9", &emulator.to_string()]));
         let mine = format!("ID=\"{vm}\"");
         let arrival = loop {
             let Ok((at, message)) = messages.recv_timeout(Duration::from_secs(60)) else { break None };

@@ -9,7 +9,7 @@
 //! * [`wire`] is the language on that connection.
 //! * [`node`] is what answers there: the static program `kvmad-node` and its subcommands.
 //! * [`domain`] makes libvirt XML from a VM document; [`template`] reads the documents and the defaults.
-//! * [`settings`] is what can be set, and where things are; [`start`] is what both drivers do first.
+//! * [`settings`] is what can be set, and where things are; [`start`] is what both drivers do first, [`script`] how they run one.
 //! * [`conf`] is what the files of an admin may say: one table for their check, their documentation and what is shipped.
 //! * [`cli`] is `kvmad`, the command for people.
 
@@ -20,6 +20,7 @@ pub mod host;
 pub mod im;
 pub mod mad;
 pub mod node;
+pub mod script;
 pub mod settings;
 pub mod start;
 pub mod template;

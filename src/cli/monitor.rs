@@ -12,8 +12,8 @@ use crate::host::job::{HostName, Job, Outcome, Place, Program, Runner, Watch};
 use crate::host::{Pool, PoolOptions};
 use crate::node::monitor::journal::VmFigures;
 use crate::node::monitor::look::Look;
+use crate::script::failure;
 use crate::settings::{Paths, Settings};
-use crate::vmm::execute::text::failure;
 
 /// Arguments of `kvmad monitor`.
 #[derive(Debug, Args)]

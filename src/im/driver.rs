@@ -7,12 +7,10 @@ use tokio::time::{Instant, sleep};
 
 use super::form::HOST_FAILURE;
 use super::request::{Era, Work, read};
-use crate::host::job::{Ending, HostName, Job, Outcome, Place, Program, Runner, Turn, Watch};
-use crate::mad::actions::{
-    Actions, Answer, Boxed, Context, Keys, LogFn, Overtake, Prepared, Request, Severity, Slot,
-};
+use crate::host::job::{Ending, Job, Outcome, Place, Program, Runner};
+use crate::mad::actions::{Actions, Answer, Context, Keys, Overtake, Prepared, Request, Severity};
 use crate::node::monitor::message::first_reply_is_complete;
-use crate::vmm::execute::text::{Log, failure};
+use crate::script::{failure, watch};
 
 /// Bounds of the tries.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +66,8 @@ impl Driver {
         let mut left = self.tries.retries;
         loop {
             let limit = self.tries.limit.min(until.saturating_duration_since(Instant::now()));
-            let outcome = self.runner.run(place, self.job(work, limit), watch(context)).await;
+            let outcome =
+                self.runner.run(place, self.job(work, limit), watch(context, context.cancel.clone())).await;
             let over =
                 outcome.succeeded() || outcome.ending == Ending::Cancelled || context.cancel.is_cancelled();
             let next = Instant::now() + self.tries.wait;
@@ -119,48 +118,13 @@ impl Actions for Driver {
     }
 }
 
-/// Lines that scripts mark go to the log; others are the reason of a failure, if it comes to one.
-fn watch(context: &Context) -> Watch {
-    let (log, notice) = (Arc::clone(&context.log), Arc::clone(&context.log));
-    Watch {
-        on_stderr: Arc::new(move |line: &str| marked(&log, line)),
-        on_notice: Arc::new(move |line: &str| notice(Severity::Info, line)),
-        turn: Arc::new(Waits(context.slot.clone())),
-        cancel: context.cancel.clone(),
-    }
-}
-
-fn marked(log: &LogFn, line: &str) {
-    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if let Some((severity, text)) = Log::default().line(&line) {
-        log(severity, text);
-    }
-}
-
-/// Gives the slot back while the request waits for a connection.
-struct Waits(Slot);
-
-impl Turn for Waits {
-    fn waiting(&self, host: &HostName) {
-        self.0.waiting(host.as_str());
-    }
-
-    fn ready<'a>(&'a self, host: &'a HostName) -> Boxed<'a, ()> {
-        Box::pin(self.0.ready(host.as_str()))
-    }
-
-    fn unreachable(&self, host: &HostName) {
-        self.0.unreachable(host.as_str());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::host::job::Boxed;
-    use crate::mad::actions::LineForm;
+    use crate::host::job::{Boxed, HostName, Watch};
+    use crate::mad::actions::{LineForm, LogFn};
     use crate::node::monitor::message::pack;
 
     const REPLY: &str =

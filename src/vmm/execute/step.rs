@@ -1,16 +1,16 @@
 //! One step: its calls in order, again where `-r` says so.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::host::job::{Boxed, Ending, HostName, Outcome, Place, Purpose, Turn, Watch};
-use crate::mad::actions::{Context, Severity, Slot};
+use crate::host::job::{Ending, Outcome, Place, Purpose};
+use crate::mad::actions::Severity;
+use crate::script;
 use crate::vmm::plan::{Call, Step};
 
 use super::call::command_line;
-use super::{Event, Run, text};
+use super::{Event, Run};
 
 /// Why a step is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
         job.limit = manner.limit;
         job.grace = manner.grace;
         let line = command_line(&job);
-        let watch = watch(self.context, manner.cancel.clone());
+        let watch = script::watch(self.context, manner.cancel.clone());
         let outcome = self.executor.runner.run(&call.place, job, watch).await;
         if outcome.succeeded() {
             return Ok(String::from_utf8_lossy(&outcome.stdout).trim().to_owned());
@@ -139,45 +139,11 @@ fn labelled(call: &Call, failed: Failed) -> Failed {
 }
 
 fn failed(outcome: &Outcome, step: &Step, call: &Call) -> Failed {
-    let text = text::failure(outcome, &step.name, &call.place);
+    let text = script::failure(outcome, &step.name, &call.place);
     let sure = matches!(outcome.ending, Ending::Exited(_) | Ending::NotStarted(_));
     Failed {
         cancelled: outcome.ending == Ending::Cancelled,
         lost: matches!(outcome.ending, Ending::Lost(_)),
         ..Failed::new(text, sure)
-    }
-}
-
-fn watch(context: &Context, cancel: CancellationToken) -> Watch {
-    let state = Mutex::new(text::Log::default());
-    let log = Arc::clone(&context.log);
-    let notices = Arc::clone(&context.log);
-    Watch {
-        on_stderr: Arc::new(move |line| {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((severity, text)) = state.line(line) {
-                log(severity, text);
-            }
-        }),
-        on_notice: Arc::new(move |line| notices(Severity::Info, line)),
-        turn: Arc::new(SlotTurn(context.slot.clone())),
-        cancel,
-    }
-}
-
-/// A request that waits for its host gives its slot to others meanwhile.
-struct SlotTurn(Slot);
-
-impl Turn for SlotTurn {
-    fn waiting(&self, host: &HostName) {
-        self.0.waiting(host.as_str());
-    }
-
-    fn ready<'a>(&'a self, host: &'a HostName) -> Boxed<'a, ()> {
-        Box::pin(self.0.ready(host.as_str()))
-    }
-
-    fn unreachable(&self, host: &HostName) {
-        self.0.unreachable(host.as_str());
     }
 }

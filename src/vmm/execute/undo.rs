@@ -11,7 +11,8 @@ use crate::mad::actions::Severity;
 use crate::vmm::plan::{Step, Undo, UndoWhen};
 
 use super::step::{Failed, Manner};
-use super::{Event, Run, Stop, text};
+use super::{Event, Run, Stop};
+use crate::script;
 
 /// From TERM to KILL for a step of the roll-back.
 const GRACE: Duration = Duration::from_secs(5);
@@ -71,7 +72,7 @@ impl<'a> Run<'a> {
         if let Some(place) =
             undo.calls.iter().map(|call| &call.place).find(|place| left.lost.contains(*place))
         {
-            return Err(format!("{} can't be reached", text::place(place)));
+            return Err(format!("{} can't be reached", script::place(place)));
         }
         let remaining = deadline.saturating_duration_since(Instant::now());
         if remaining.is_zero() {
@@ -118,7 +119,7 @@ fn undoes_itself(step: &Step, failed: &Failed) -> bool {
 }
 
 fn places(step: &Step) -> String {
-    let mut names: Vec<String> = step.calls.iter().map(|call| text::place(&call.place)).collect();
+    let mut names: Vec<String> = step.calls.iter().map(|call| script::place(&call.place)).collect();
     names.dedup();
     names.join(", ")
 }
