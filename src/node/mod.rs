@@ -47,6 +47,11 @@ enum Command {
         #[command(subcommand)]
         command: vnm::Command,
     },
+    /// Whether VMs can migrate between this host and another one; for `kvmad migrate-check` and the doctor
+    Migration {
+        #[command(subcommand)]
+        command: check::migration::command::Command,
+    },
     /// Read and change XML for the action scripts
     Xml {
         #[command(subcommand)]
@@ -74,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::main(&args),
         Command::Agent { command } => agent::main(command),
         Command::Vnm { command } => vnm::main(command),
+        Command::Migration { command } => check::migration::command::main(command),
         Command::Xml { command } => xml::main(command),
         Command::Monitor(args) => monitor::command::monitor(args),
         Command::Status(args) => monitor::command::status(&args),
