@@ -9,6 +9,7 @@ mod domain;
 mod domain_xml;
 mod explain;
 mod input;
+pub mod migrate_check;
 mod monitor;
 mod pretty;
 mod run;
@@ -42,6 +43,8 @@ enum Command {
     Sync(sync::Arguments),
     /// Look at hosts and their VMs
     Monitor(monitor::Arguments),
+    /// Check whether a VM can be migrated live to a host
+    MigrateCheck(migrate_check::Arguments),
     /// Make the lines of a driver log on stdin readable: base64, compressed data, XML
     Decode(decode::Arguments),
     /// Print a completion script for a shell
@@ -69,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments, out, err),
         Command::Sync(arguments) => sync::run(&arguments, out, err),
         Command::Monitor(arguments) => monitor::run(&arguments, out, err),
+        Command::MigrateCheck(arguments) => migrate_check::run(&arguments, out, err),
         Command::Decode(arguments) => decode::run(&arguments, &mut std::io::stdin().lock(), out, err),
         Command::Completions(arguments) => completions::run(&arguments),
     };

@@ -2,6 +2,7 @@
 //! not check" is never mistaken for a failure. Shared by the monitoring agent, the doctor and the check of migrations.
 
 mod kvm;
+pub mod migration;
 
 use std::borrow::Cow;
 

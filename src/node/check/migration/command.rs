@@ -18,7 +18,7 @@ use crate::node::tools::Real;
 /// What is asked.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Print the XML of a domain as it would go to another host
+    /// Print the XML of a domain as it would go to another host; nothing when there is no such domain
     Domain {
         /// Its name or UUID
         #[arg(allow_hyphen_values = true)]
@@ -79,7 +79,12 @@ fn libvirt() -> Virsh {
 }
 
 async fn print_domain(domain: &str) -> Result<(), String> {
-    let xml = libvirt().run(&["dumpxml", "--migratable", "--domain", domain], Bytes::new(), LIMIT).await?;
+    let libvirt = libvirt();
+    let sights = libvirt.look().await?;
+    if !sights.iter().any(|sight| sight.name == domain || sight.uuid == domain) {
+        return Ok(());
+    }
+    let xml = libvirt.run(&["dumpxml", "--migratable", "--domain", domain], Bytes::new(), LIMIT).await?;
     std::io::stdout().write_all(xml.as_bytes()).map_err(|error| error.to_string())
 }
 
@@ -89,7 +94,11 @@ async fn hold(folders: &[String], limit: Duration) -> Result<(), String> {
     let mut markers = Markers::default();
     let listening = hold::listen(hold::port_range(&Root::system())).await;
     let held = Held {
-        hostname: libvirt().run(&["hostname"], Bytes::new(), LIMIT).await.ok().map(|name| name.trim().to_owned()),
+        hostname: libvirt()
+            .run(&["hostname"], Bytes::new(), LIMIT)
+            .await
+            .ok()
+            .map(|name| name.trim().to_owned()),
         port: Some(listening.as_ref().map(|(_, port)| *port).map_err(Clone::clone)),
         markers: folders.iter().map(|folder| markers.make(folder)).collect(),
     };

@@ -82,7 +82,11 @@ impl Domain {
             cpu_mode: told("mode").to_owned(),
             cpu_checked: cpu.is_some() && told("check") != "none",
             bridges: bridges(&devices),
-            disks: devices.iter().filter(|device| device.name() == "disk").map(|disk| read_disk(disk)).collect(),
+            disks: devices
+                .iter()
+                .filter(|device| device.name() == "disk")
+                .map(|disk| read_disk(disk))
+                .collect(),
             bound: devices.iter().filter_map(|device| binding(device)).collect(),
         })
     }
@@ -116,7 +120,9 @@ fn read_disk(disk: &Element) -> Disk {
 fn binding(device: &Element) -> Option<String> {
     match device.name() {
         "hostdev" => Some(format!("a {} device of the host", device.attribute("type").unwrap_or("pci"))),
-        "interface" if device.attribute("type") == Some("hostdev") => Some("a network card of the host".to_owned()),
+        "interface" if device.attribute("type") == Some("hostdev") => {
+            Some("a network card of the host".to_owned())
+        }
         "filesystem" => {
             let name = device.child("target").and_then(|target| target.attribute("dir")).unwrap_or("?");
             Some(format!("the shared folder {name}"))
@@ -149,7 +155,8 @@ mod tests {
         assert_eq!(domain.bridges, ["br0"]);
         assert_eq!((domain.cpu_mode.as_str(), domain.cpu_checked), ("custom", false));
         assert_eq!(domain.firmware, ["/usr/share/OVMF/OVMF_CODE.fd"]);
-        let disks: Vec<_> = domain.disks.iter().map(|d| (d.target.as_str(), d.path.as_str(), d.readonly)).collect();
+        let disks: Vec<_> =
+            domain.disks.iter().map(|d| (d.target.as_str(), d.path.as_str(), d.readonly)).collect();
         assert_eq!(
             disks,
             [
@@ -161,7 +168,10 @@ mod tests {
         );
         assert_eq!(domain.disks[0].folder(), Some("/ds/0/7"));
         assert_eq!(domain.disks[2].folder(), None);
-        assert_eq!(domain.bound, ["a network card of the host", "a pci device of the host", "the shared folder data"]);
+        assert_eq!(
+            domain.bound,
+            ["a network card of the host", "a pci device of the host", "the shared folder data"]
+        );
     }
 
     #[test]

@@ -80,7 +80,8 @@ pub fn port_range(root: &Root) -> (u16, u16) {
 pub async fn listen((first, last): (u16, u16)) -> Result<(TcpListener, u16), String> {
     let mut reason = format!("there is no port from {first} to {last}");
     for port in (first..=last).rev() {
-        for address in [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), (Ipv4Addr::UNSPECIFIED, port).into()] {
+        for address in [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), (Ipv4Addr::UNSPECIFIED, port).into()]
+        {
             match TcpListener::bind(address).await {
                 Ok(listener) => return Ok((listener, port)),
                 Err(error) => reason = format!("no port from {first} to {last} is free: {error}"),

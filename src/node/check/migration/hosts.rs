@@ -41,7 +41,12 @@ fn bad(id: &'static str, verdict: Verdict, evidence: impl Into<String>, mend: im
 }
 
 fn unknown(id: &'static str, host: &str, why: impl std::fmt::Display) -> Finding {
-    Finding::unchecked(id, GROUP, format!("{host}: {why}"), format!("mend libvirt on {host} first: kvmad doctor {host}"))
+    Finding::unchecked(
+        id,
+        GROUP,
+        format!("{host}: {why}"),
+        format!("mend libvirt on {host} first: kvmad doctor {host}"),
+    )
 }
 
 fn uuids(Pair { source, target }: Pair<'_>) -> Finding {
@@ -57,7 +62,10 @@ fn uuids(Pair { source, target }: Pair<'_>) -> Finding {
             id,
             Verdict::Failure,
             format!("{} and {} both have host UUID {one}", source.0, target.0),
-            format!("on one of them: host_uuid = \"$(uuidgen)\" in /etc/libvirt/libvirtd.conf (virtqemud.conf where that daemon runs), restart it ({} or {})", source.0, target.0),
+            format!(
+                "on one of them: host_uuid = \"$(uuidgen)\" in /etc/libvirt/libvirtd.conf (virtqemud.conf where that daemon runs), restart it ({} or {})",
+                source.0, target.0
+            ),
         ),
         (Ok(one), Ok(other)) => Finding::ok(id, GROUP, format!("{one} and {other}")),
     }
@@ -93,7 +101,9 @@ fn names(Pair { source, target }: Pair<'_>) -> Finding {
 
 fn libvirt_name(Pair { source, target }: Pair<'_>) -> Finding {
     let id = "pair-libvirt-name";
-    let Some((name, at_home)) = &target.1.own else { return unknown(id, target.0, "libvirt told no name of the host") };
+    let Some((name, at_home)) = &target.1.own else {
+        return unknown(id, target.0, "libvirt told no name of the host");
+    };
     let mend = format!(
         "on {host}: a line in /etc/hosts with its real address and {name} (not 127.0.1.1), or migration_host in /etc/libvirt/qemu.conf",
         host = target.0
@@ -111,11 +121,21 @@ fn libvirt_name(Pair { source, target }: Pair<'_>) -> Finding {
     match seen {
         Err(why) => {
             let mend = format!("on {}: an entry for {name} in DNS or /etc/hosts; or {mend}", source.0);
-            bad(id, Verdict::Failure, format!("libvirt of {} calls it {name}; {}: {why}", target.0, source.0), mend)
+            bad(
+                id,
+                Verdict::Failure,
+                format!("libvirt of {} calls it {name}; {}: {why}", target.0, source.0),
+                mend,
+            )
         }
         Ok(addresses) if is_loopback(addresses) => {
             let evidence = format!("on {} the name {name} leads to loopback ({})", source.0, list(addresses));
-            bad(id, Verdict::Failure, evidence, format!("on {}: the real address of {name} in /etc/hosts", source.0))
+            bad(
+                id,
+                Verdict::Failure,
+                evidence,
+                format!("on {}: the real address of {name} in /etc/hosts", source.0),
+            )
         }
         Ok(addresses) => Finding::ok(id, GROUP, format!("{name} is {} on {}", list(addresses), source.0)),
     }
@@ -137,11 +157,19 @@ fn transport(id: &'static str, Pair { source, target }: Pair<'_>, verdict: Verdi
         Some(Err(why)) => {
             let host = target.0;
             let mend = if protocol.contains("ssh") {
-                format!("as oneadmin on {}: ssh {host} virsh -c qemu:///system hostname must work without a question (authorized_keys, known_hosts; nc on {host})", source.0)
+                format!(
+                    "as oneadmin on {}: ssh {host} virsh -c qemu:///system hostname must work without a question (authorized_keys, known_hosts; nc on {host})",
+                    source.0
+                )
             } else if protocol.contains("tls") {
-                format!("on {host}: listen_tls and its server certificate; on {}: the client certificate; the name in the certificate must be {host}", source.0)
+                format!(
+                    "on {host}: listen_tls and its server certificate; on {}: the client certificate; the name in the certificate must be {host}",
+                    source.0
+                )
             } else {
-                format!("on {host}: listen_tcp = 1 and auth_tcp in /etc/libvirt/libvirtd.conf, libvirtd --listen or systemctl enable --now libvirtd-tcp.socket; port 16509 open")
+                format!(
+                    "on {host}: listen_tcp = 1 and auth_tcp in /etc/libvirt/libvirtd.conf, libvirtd --listen or systemctl enable --now libvirtd-tcp.socket; port 16509 open"
+                )
             };
             bad(id, verdict, format!("{}: {why}", source.0), mend)
         }
@@ -179,12 +207,11 @@ fn versions(Pair { source, target }: Pair<'_>) -> Finding {
         (Ok(from), Ok(to)) => (from, to),
         (Err(finding), _) | (_, Err(finding)) => return finding,
     };
-    let shown = format!(
-        "{}: libvirt {}, {}; {}: libvirt {}, {}",
-        source.0, from.0, from.1, target.0, to.0, to.1
-    );
+    let shown =
+        format!("{}: libvirt {}, {}; {}: libvirt {}, {}", source.0, from.0, from.1, target.0, to.0, to.1);
     if numbers(&to.1) < numbers(&from.1) || numbers(&to.0) < numbers(&from.0) {
-        let mend = format!("upgrade {} first; until then VMs started on {} may not go there", target.0, source.0);
+        let mend =
+            format!("upgrade {} first; until then VMs started on {} may not go there", target.0, source.0);
         return bad(id, Verdict::Warning, shown, mend);
     }
     Finding::ok(id, GROUP, shown)
@@ -256,12 +283,19 @@ mod tests {
         assert_eq!(trouble(|s, _| s.uuid = Some(Err("down".into()))), one("pair-host-uuid", CouldNotCheck));
         assert_eq!(trouble(|s, _| s.peer = Some(Err("not known".into()))), one("pair-name", Failure));
         assert_eq!(trouble(|_, t| t.peer = Some(Ok(loopback()))), one("pair-name", Failure));
-        assert_eq!(trouble(|_, t| t.own = Some(("node2".into(), Ok(loopback())))), one("pair-libvirt-name", Failure));
-        let unknown = |s: &mut Side, _: &mut Side| s.peer_own = Some(("node2".into(), Err("not known".into())));
+        assert_eq!(
+            trouble(|_, t| t.own = Some(("node2".into(), Ok(loopback())))),
+            one("pair-libvirt-name", Failure)
+        );
+        let unknown =
+            |s: &mut Side, _: &mut Side| s.peer_own = Some(("node2".into(), Err("not known".into())));
         assert_eq!(trouble(unknown), one("pair-libvirt-name", Failure));
         assert_eq!(trouble(|s, _| s.control = Some(Err("denied".into()))), one("pair-transport", Failure));
         assert_eq!(trouble(|s, _| s.control = Some(Ok("node9".into()))), one("pair-transport", Failure));
-        assert_eq!(trouble(|_, t| t.control = Some(Err("denied".into()))), one("pair-transport-back", Warning));
+        assert_eq!(
+            trouble(|_, t| t.control = Some(Err("denied".into()))),
+            one("pair-transport-back", Warning)
+        );
         assert_eq!(trouble(|s, _| s.stream = Some(Err("refused".into()))), one("pair-port", Failure));
         assert_eq!(trouble(|s, _| s.stream = None), one("pair-port", CouldNotCheck));
         assert_eq!(trouble(|_, t| t.stream = Some(Err("refused".into()))), one("pair-port-back", Warning));

@@ -7,6 +7,7 @@ pub mod hold;
 pub mod hosts;
 pub mod needs;
 pub mod side;
+mod storage;
 pub mod vm;
 
 use super::{Check, Group};

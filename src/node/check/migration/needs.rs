@@ -122,7 +122,8 @@ fn lies(root: &Root, mounts: &[(String, String)], path: &str) -> Lies {
     let resolved = std::fs::canonicalize(root.path(path)).ok();
     let resolved = resolved.as_deref().and_then(Path::to_str).unwrap_or(path);
     let below = |folder: &str| folder == "/" || Path::new(resolved).starts_with(folder);
-    let mounted = mounts.iter().rev().filter(|(folder, _)| below(folder)).max_by_key(|(folder, _)| folder.len());
+    let mounted =
+        mounts.iter().rev().filter(|(folder, _)| below(folder)).max_by_key(|(folder, _)| folder.len());
     Lies { file, filesystem: mounted.map(|(_, kind)| kind.clone()).unwrap_or_default() }
 }
 
@@ -137,8 +138,10 @@ fn mounts(text: &str) -> Vec<(String, String)> {
 }
 
 fn sees(root: &Root, marker: &Marker) -> Told<bool> {
-    let name = marker.name.as_ref().map_err(|why| format!("the other host could not make a file there: {why}"))?;
-    let plain = name.strip_prefix(".kvmad-check-").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
+    let name =
+        marker.name.as_ref().map_err(|why| format!("the other host could not make a file there: {why}"))?;
+    let plain =
+        name.strip_prefix(".kvmad-check-").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
     if !plain {
         return Err("the other host told a file of a strange name".to_owned());
     }
@@ -151,7 +154,8 @@ fn sees(root: &Root, marker: &Marker) -> Told<bool> {
 }
 
 fn free(root: &Root, folder: &str) -> Option<u64> {
-    let about = Path::new(folder).ancestors().find_map(|folder| rustix::fs::statvfs(&root.path(folder)).ok())?;
+    let about =
+        Path::new(folder).ancestors().find_map(|folder| rustix::fs::statvfs(root.path(folder)).ok())?;
     Some(about.f_bavail.saturating_mul(about.f_frsize))
 }
 
@@ -199,7 +203,10 @@ mod tests {
         let needs = look(&virsh(Ok(String::new()), ""), &root, XML, &markers).await.expect("a domain");
         assert_eq!(needs.same, Some(Ok(None)));
         assert_eq!(needs.cpu, Some(Ok(None)));
-        assert_eq!(needs.missing, ["the emulator /usr/bin/qemu is no program", "the firmware /fw.fd is not there"]);
+        assert_eq!(
+            needs.missing,
+            ["the emulator /usr/bin/qemu is no program", "the firmware /fw.fd is not there"]
+        );
         assert_eq!(needs.bridges, [("br0".to_owned(), true), ("../../etc".to_owned(), false)].into());
         assert_eq!(needs.markers["/ds/0/7"], Ok(true));
         assert_eq!(needs.markers["/ds"], Ok(false));
@@ -214,15 +221,22 @@ mod tests {
         let said = "error: Failed to compare hypervisor CPU with /dev/stdin; error: the CPU is incompatible with host CPU: Host CPU does not provide required features: svm";
         let needs = look(&virsh(Err((1, said.into())), ""), &root, XML, &[]).await.expect("a domain");
         let why = needs.cpu.expect("asked").expect("compared").expect("does not fit");
-        assert_eq!(why, "the CPU is incompatible with host CPU: Host CPU does not provide required features: svm");
-        let needs = look(&virsh(Err((1, "error: no connection".into())), ""), &root, XML, &[]).await.expect("a domain");
+        assert_eq!(
+            why,
+            "the CPU is incompatible with host CPU: Host CPU does not provide required features: svm"
+        );
+        let needs = look(&virsh(Err((1, "error: no connection".into())), ""), &root, XML, &[])
+            .await
+            .expect("a domain");
         assert!(needs.cpu.expect("asked").is_err());
     }
 
     #[tokio::test]
     async fn a_domain_of_the_same_uuid_or_name_is_seen() {
         let (_dir, root) = host();
-        for list in ["9836e20d-beeb-4c38-98b6-b2dccfa000a4 other", "00000000-beeb-4c38-98b6-b2dccfa000a4 one-7"] {
+        for list in
+            ["9836e20d-beeb-4c38-98b6-b2dccfa000a4 other", "00000000-beeb-4c38-98b6-b2dccfa000a4 one-7"]
+        {
             let needs = look(&virsh(Ok(String::new()), list), &root, XML, &[]).await.expect("a domain");
             assert_eq!(needs.same, Some(Ok(Some("unknown".into()))), "{list}");
         }

@@ -82,7 +82,8 @@ pub async fn look(virsh: &Virsh, root: &Root, request: &Request, protocol: &str,
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let capabilities = async {
         let xml = virsh.run(&["capabilities"], Bytes::new(), LIMIT).await?;
-        Document::parse(xml.trim()).map_err(|error| format!("the capabilities of libvirt can't be read: {error}"))
+        Document::parse(xml.trim())
+            .map_err(|error| format!("the capabilities of libvirt can't be read: {error}"))
     };
     let versions = async { versions(&virsh.run(&["version", "--daemon"], Bytes::new(), LIMIT).await?) };
     let own = async {
@@ -107,7 +108,10 @@ pub async fn look(virsh: &Virsh, root: &Root, request: &Request, protocol: &str,
         tokio::join!(capabilities, versions, own, addresses(virsh, &request.peer), peer_own, control, needed);
     let stream = stream(&peer_own, &peer, request.port).await;
     let uuid = capabilities.as_ref().map_err(Clone::clone).and_then(|document| {
-        document.root().filled("host/uuid").ok_or_else(|| "libvirt's capabilities have no host/uuid".to_owned())
+        document
+            .root()
+            .filled("host/uuid")
+            .ok_or_else(|| "libvirt's capabilities have no host/uuid".to_owned())
     });
     let known = capabilities.as_ref().ok().map(Document::root);
     Side {

@@ -1,3 +1,4 @@
+use super::super::domain::Disk;
 use super::super::needs::Lies;
 use super::*;
 
@@ -75,7 +76,10 @@ fn trouble(change: impl Fn(&mut Case)) -> Vec<(String, Verdict)> {
     change(&mut case);
     let found = all(case);
     let bad: Vec<Finding> = found.into_iter().filter(|finding| finding.verdict != Verdict::Ok).collect();
-    assert!(bad.iter().all(|f| f.verdict == Verdict::Skipped || !f.mend.is_empty()), "each has a mend: {bad:?}");
+    assert!(
+        bad.iter().all(|f| f.verdict == Verdict::Skipped || !f.mend.is_empty()),
+        "each has a mend: {bad:?}"
+    );
     bad.into_iter().map(|finding| (finding.id.into_owned(), finding.verdict)).collect()
 }
 
@@ -142,7 +146,9 @@ fn what_the_target_lacks() {
 
 #[test]
 fn a_bridge_that_its_network_driver_makes_may_be_missing() {
-    let missing = |c: &mut Case| drop(c.target.bridges.insert("br0".into(), false));
+    let missing = |c: &mut Case| {
+        c.target.bridges.insert("br0".into(), false);
+    };
     assert_eq!(trouble(missing), one("vm-bridges", Failure));
     for (driver, want) in [("dummy", one("vm-bridges", Failure)), ("vxlan", vec![])] {
         let by = |c: &mut Case| {
