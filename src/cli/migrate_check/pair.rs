@@ -14,7 +14,7 @@ use crate::node::check::migration::hold::Held;
 use crate::node::check::migration::hosts::{self, Pair};
 use crate::node::check::migration::side::{Request, Side};
 use crate::node::check::migration::vm::{self, About};
-use crate::vmm::execute::text::failure;
+use crate::script::failure;
 
 const SCRIPT: &str = "kvmad/migration";
 /// Time limit of what runs on a host.
