@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod check;
+pub mod migrate;
 pub mod monitor;
 pub mod root;
 pub mod serve;
@@ -65,6 +66,8 @@ enum Command {
     Metrics(monitor::command::MetricsArgs),
     /// Look at this host and its VMs once, and print it as JSON
     Look(monitor::command::LookArgs),
+    /// Move a running domain to another host or datastore, for the action script
+    Migrate(migrate::MigrateArgs),
     /// Become a program that ends with its parent
     #[command(hide = true)]
     Tied(tied::TiedArgs),
@@ -85,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => monitor::command::status(&args),
         Command::Metrics(args) => monitor::command::metrics(&args),
         Command::Look(args) => monitor::command::look(args),
+        Command::Migrate(args) => migrate::main(&args),
         Command::Tied(args) => tied::main(&args),
         Command::Version => {
             let text = format!("kvmad-node {}\n", env!("CARGO_PKG_VERSION"));

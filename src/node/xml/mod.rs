@@ -8,8 +8,8 @@ mod domain;
 mod edit;
 mod fits;
 mod path;
-mod relocate;
-mod snapshot;
+pub(crate) mod relocate;
+pub(crate) mod snapshot;
 
 use std::ffi::OsString;
 use std::io::{Read, Write};

@@ -20,21 +20,9 @@ use crate::template::xml::Document;
 /// # Errors
 /// [`Failure::Input`] when `uuid` is none or the folder can't be written.
 pub fn write_ordered(uuid: &str, into: &Path, files: &[PathBuf]) -> Result<Vec<String>, Failure> {
-    if !is_uuid(uuid) {
-        return Err(Failure::Input(format!("{uuid:?} is no uuid")));
-    }
-    let mut notes = Vec::new();
-    let mut snapshots = Vec::new();
-    for file in files {
-        match Snapshot::read(file) {
-            Ok(snapshot) => snapshots.push(snapshot),
-            Err(failure) => notes.push(failure.to_string()),
-        }
-    }
-    let known: HashSet<_> = snapshots.iter().map(|snapshot| snapshot.name.clone()).collect();
-    for (number, index) in order(&snapshots).into_iter().enumerate() {
+    let (texts, notes) = ordered(uuid, files.iter().map(|file| Snapshot::read(file)))?;
+    for (number, text) in texts.into_iter().enumerate() {
         let target = into.join(format!("{:04}.xml", number + 1));
-        let text = snapshots[index].ready(uuid, &known);
         let written = fs::OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -44,6 +32,40 @@ pub fn write_ordered(uuid: &str, into: &Path, files: &[PathBuf]) -> Result<Vec<S
         written.map_err(|error| Failure::Input(format!("can't write {}: {error}", shown(&target))))?;
     }
     Ok(notes)
+}
+
+/// The same for texts that `virsh snapshot-dumpxml` printed; paths are moved to `folder`. Gives the texts in the order in
+/// which libvirt takes them, and the notes.
+///
+/// # Errors
+/// [`Failure::Input`] when `uuid` is none.
+pub fn order_texts(
+    uuid: &str,
+    folder: &str,
+    texts: &[String],
+) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let read = |text: &String| Snapshot::parse(text.clone().into_bytes(), "a snapshot", folder.to_owned());
+    ordered(uuid, texts.iter().map(read))
+}
+
+fn ordered(
+    uuid: &str,
+    all: impl Iterator<Item = Result<Snapshot, Failure>>,
+) -> Result<(Vec<String>, Vec<String>), Failure> {
+    if !is_uuid(uuid) {
+        return Err(Failure::Input(format!("{uuid:?} is no uuid")));
+    }
+    let mut notes = Vec::new();
+    let mut snapshots = Vec::new();
+    for snapshot in all {
+        match snapshot {
+            Ok(snapshot) => snapshots.push(snapshot),
+            Err(failure) => notes.push(failure.to_string()),
+        }
+    }
+    let known: HashSet<_> = snapshots.iter().map(|snapshot| snapshot.name.clone()).collect();
+    let texts = order(&snapshots).into_iter().map(|index| snapshots[index].ready(uuid, &known)).collect();
+    Ok((texts, notes))
 }
 
 /// Indices into `snapshots`, each behind its parent, otherwise by time and then as given. A ring of parents is
@@ -81,7 +103,11 @@ impl Snapshot {
     fn read(file: &Path) -> Result<Self, Failure> {
         let what = shown(file);
         let bytes = fs::read(file).map_err(|error| Failure::Input(format!("can't read {what}: {error}")))?;
-        let document = parse(bytes, &what)?;
+        Self::parse(bytes, &what, file.parent().map(shown).unwrap_or_default())
+    }
+
+    fn parse(bytes: Vec<u8>, what: &str, folder: String) -> Result<Self, Failure> {
+        let document = parse(bytes, what)?;
         let root = document.root();
         if root.name() != "domainsnapshot" {
             return Err(Failure::Input(format!("{what} holds no snapshot but an element {}", root.name())));
@@ -89,7 +115,6 @@ impl Snapshot {
         let name = root.filled("name").ok_or_else(|| Failure::Input(format!("{what} names no snapshot")))?;
         let parent = root.filled("parent/name");
         let time = root.text_at("creationTime").and_then(|time| time.trim().parse().ok()).unwrap_or(0);
-        let folder = file.parent().map(shown).unwrap_or_default();
         Ok(Self { name, parent, time, folder, document })
     }
 

@@ -12,6 +12,10 @@ use crate::vmm::plan::{Call, Step};
 use super::call::command_line;
 use super::{Event, Run};
 
+/// Exit status of a script that can't tell whether it took effect, as `migrate` when it reaches one host only. The
+/// front-end may reach both.
+const NOT_KNOWN: i32 = 75;
+
 /// Why a step is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failed {
@@ -140,7 +144,11 @@ fn labelled(call: &Call, failed: Failed) -> Failed {
 
 fn failed(outcome: &Outcome, step: &Step, call: &Call) -> Failed {
     let text = script::failure(outcome, &step.name, &call.place);
-    let sure = matches!(outcome.ending, Ending::Exited(_) | Ending::NotStarted(_));
+    let sure = match outcome.ending {
+        Ending::Exited(NOT_KNOWN) => step.settle.is_none(),
+        Ending::Exited(_) | Ending::NotStarted(_) => true,
+        _ => false,
+    };
     Failed {
         cancelled: outcome.ending == Ending::Cancelled,
         lost: matches!(outcome.ending, Ending::Lost(_)),

@@ -1,0 +1,281 @@
+//! From one host to another.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::action::Action;
+use super::job::{Job, time};
+use super::libvirt::{Domain, Libvirt};
+use super::settings::{Remedy, Settings};
+use super::snapshots::Snapshots;
+use super::transfer::{Ended, Transfer, arguments};
+use super::transport::{data_uri, libvirt_uri};
+use super::truth::{Pair, Place};
+use super::voice::Voice;
+use super::{End, after};
+use crate::node::tools::Tools;
+use crate::template::xml::Document;
+
+/// Everything a migration works with.
+pub struct Migration<'a> {
+    /// What is asked for.
+    pub action: &'a Action,
+    /// How.
+    pub settings: &'a Settings,
+    /// Variables of kvmrc, for those that have the name of a host in theirs.
+    pub kvmrc: &'a (dyn Fn(&str) -> Option<String> + Sync),
+    /// Where it is told.
+    pub voice: &'a Voice,
+    /// Cancelled when the driver wants an end.
+    pub term: &'a CancellationToken,
+    /// What starts programs.
+    pub tools: Arc<dyn Tools>,
+    /// This runs on the front-end: the source is another host, too.
+    pub from_afar: bool,
+}
+
+/// The domain as it was found.
+struct Found {
+    pair: Pair,
+    name: String,
+    persistent: bool,
+    domain: Document,
+    data: Option<String>,
+}
+
+impl Migration<'_> {
+    /// Does it.
+    pub async fn run(&self) -> End {
+        match self.begin().await {
+            Ok(found) => self.carry_out(&found).await,
+            Err(end) => end,
+        }
+    }
+
+    fn failed(&self, why: &str) -> End {
+        let (source, target) = (&self.action.source, &self.action.target);
+        End::Failed(format!(
+            "Could not migrate domain {} from host {source} to host {target}: {why}",
+            self.action.id
+        ))
+    }
+
+    /// Finds the domain and asks the target. Nothing is changed.
+    async fn begin(&self) -> Result<Found, End> {
+        let failed = |why: String| self.failed(&why);
+        let (source, target) = self.sides().map_err(failed)?;
+        let data =
+            data_uri(self.kvmrc, &self.action.target).map_err(|error| self.failed(&error.to_string()))?;
+        let Some((uuid, name)) = source.find(&self.action.id).await.map_err(failed)? else {
+            return Err(self.not_here(&target).await);
+        };
+        let here = source.domain(&uuid).await.map_err(failed)?;
+        if !here.is_active() {
+            return Err(self.failed("it does not run there"));
+        }
+        let text = source.call(["dumpxml", &uuid]).await.map_err(failed)?;
+        let domain =
+            Document::parse(text).map_err(|error| self.failed(&format!("libvirt's XML of it: {error}")))?;
+        let persistent = source.is_persistent(&uuid).await.map_err(failed)?;
+        let there = target.domain(&uuid).await.map_err(failed)?;
+        if there.is_active() {
+            return Err(
+                self.failed("the target has a running domain of the same uuid, which was not touched")
+            );
+        }
+        let pair = Pair { source, target, uuid, ran: here.runs(), free: there == Domain::Gone };
+        Ok(Found { pair, name, persistent, domain, data })
+    }
+
+    fn sides(&self) -> Result<(Libvirt, Libvirt), String> {
+        let settings = self.settings;
+        let afar = |host| libvirt_uri(&settings.protocol, host).map_err(|error| error.to_string());
+        let near = if self.from_afar { afar(&self.action.source)? } else { settings.libvirt_uri.clone() };
+        let side = |host: &str, uri: &str| Libvirt::new(Arc::clone(&self.tools), host, uri, settings.ask);
+        let source = side(self.action.source.as_str(), &near);
+        let target = side(self.action.target.as_str(), &afar(&self.action.target)?);
+        Ok((source, target))
+    }
+
+    /// The source has no such domain: it may have been migrated by an earlier call whose answer was lost.
+    async fn not_here(&self, target: &Libvirt) -> End {
+        let there = match target.find(&self.action.id).await {
+            Ok(Some((uuid, _))) => target.domain(&uuid).await,
+            Ok(None) => Ok(Domain::Gone),
+            Err(why) => Err(why),
+        };
+        match there {
+            Ok(domain) if domain.runs() => {
+                self.voice.warning(&format!(
+                    "domain {} runs on host {} already",
+                    self.action.id,
+                    target.host()
+                ));
+                End::Done
+            }
+            Ok(_) => self.failed("neither host has it running"),
+            Err(why) => self.failed(&format!("the source does not have it; {why}")),
+        }
+    }
+
+    async fn carry_out(&self, found: &Found) -> End {
+        let pair = &found.pair;
+        let snapshots = match self.take_snapshots(found).await {
+            Ok(snapshots) => snapshots,
+            Err(end) => return end,
+        };
+        if self.term.is_cancelled() {
+            self.return_snapshots(&snapshots, pair).await;
+            return self.failed("the driver ended it before it began");
+        }
+        let downtime =
+            after::set_downtime(&pair.source, &pair.uuid, self.settings.max_downtime, self.voice).await;
+        let (ended, place) = self.transfer(found).await;
+        match place {
+            Place::Target(warning) => {
+                self.arrived(found, &snapshots, &ended, warning).await;
+                End::Done
+            }
+            Place::Source(text) => {
+                self.return_snapshots(&snapshots, pair).await;
+                after::restore_downtime(&pair.source, &pair.uuid, downtime).await;
+                self.failed(&format!("{}; {text}", why(&ended)))
+            }
+            Place::NotTarget(text) => {
+                self.snapshots_left(&snapshots);
+                self.failed(&format!("{}; {text}", why(&ended)))
+            }
+            Place::Unknown(text) => {
+                self.snapshots_left(&snapshots);
+                let End::Failed(text) = self.failed(&format!("{}; {text}", why(&ended))) else {
+                    return End::Done;
+                };
+                End::Unknown(text)
+            }
+        }
+    }
+
+    /// Runs virsh, once more without post-copy when that alone could not begin, and finds out where the domain is.
+    async fn transfer(&self, found: &Found) -> (Ended, Place) {
+        let mut postcopy = self.settings.may(Remedy::PostCopy);
+        loop {
+            let (ended, place) = self.attempt(found, postcopy).await;
+            let began = ended.last.is_some_and(|job| job.moved() > 0);
+            let again = postcopy && !began && ended.given_up.is_none() && matches!(place, Place::Source(_));
+            if !again || ended.result.is_ok() || self.term.is_cancelled() {
+                return (ended, place);
+            }
+            self.voice.warning(&format!("it is tried again without post-copy: {}", why(&ended)));
+            postcopy = false;
+        }
+    }
+
+    async fn attempt(&self, found: &Found, postcopy: bool) -> (Ended, Place) {
+        let pair = &found.pair;
+        let mut more = Vec::new();
+        if found.persistent {
+            more.extend(["--persistent", "--undefinesource"].map(str::to_owned));
+        }
+        let target = pair.target.uri();
+        let args = arguments(self.settings, &pair.uuid, target, found.data.as_deref(), postcopy, &more);
+        let transfer = Transfer {
+            source: &pair.source,
+            uuid: &pair.uuid,
+            settings: self.settings,
+            postcopy,
+            term: self.term,
+            voice: self.voice,
+        };
+        let ended = transfer.run(&args).await;
+        // That virsh is content is no proof; it has a word only where nobody else can be asked.
+        let patience = if ended.result.is_ok() {
+            self.settings.settle.min(Duration::from_secs(10))
+        } else {
+            self.settings.settle
+        };
+        let place = match pair.place(patience, self.term, self.voice).await {
+            Place::Unknown(text) if ended.result.is_ok() => Place::Target(Some(text)),
+            place => place,
+        };
+        (ended, place)
+    }
+
+    async fn take_snapshots(&self, found: &Found) -> Result<Snapshots, End> {
+        let (source, uuid) = (&found.pair.source, &found.pair.uuid);
+        let snapshots = Snapshots::read(source, uuid).await.map_err(|why| self.failed(&why))?;
+        if snapshots.is_empty() {
+            return Ok(snapshots);
+        }
+        if let Some(folder) = after::folder_of(&found.domain).filter(|_| !self.from_afar)
+            && let Err(why) = snapshots.keep(Path::new(&folder))
+        {
+            self.voice.warning(&why);
+        }
+        if let Err(why) = snapshots.forget(source, uuid).await {
+            self.return_snapshots(&snapshots, &found.pair).await;
+            return Err(self.failed(&format!("its snapshots can't be carried over: {why}")));
+        }
+        Ok(snapshots)
+    }
+
+    /// Gives them back to the source.
+    async fn return_snapshots(&self, snapshots: &Snapshots, pair: &Pair) {
+        let folder = self.action.from.as_deref().unwrap_or("/");
+        snapshots.give_back(&pair.source, &pair.uuid, folder, self.voice).await;
+    }
+
+    fn snapshots_left(&self, snapshots: &Snapshots) {
+        if !snapshots.is_empty() {
+            let text = format!(
+                "{} snapshots are unknown to libvirt until the VM is restored; what it knew of them is in the VM's folder",
+                snapshots.len()
+            );
+            self.voice.error(&text);
+        }
+    }
+
+    async fn arrived(&self, found: &Found, snapshots: &Snapshots, ended: &Ended, warning: Option<String>) {
+        let (target, uuid) = (&found.pair.target, &found.pair.uuid);
+        if let Err(text) = &ended.result {
+            self.voice.warning(&format!(
+                "virsh reported a failure, but the domain is on host {}: {text}",
+                target.host()
+            ));
+        }
+        if let Some(text) = warning {
+            self.voice.warning(&text);
+        }
+        let job = match target.arrived(uuid).await {
+            Ok((domain, job)) => {
+                after::let_run(target, uuid, found.pair.ran, domain, self.voice).await;
+                job
+            }
+            Err(why) => {
+                self.voice.warning(&why);
+                None
+            }
+        };
+        let job: Option<Job> = job.or(ended.last);
+        let text = job.map_or_else(|| format!("took {}", time(ended.took)), |job| job.summary(ended.took));
+        self.voice.info(&format!("domain {} is on host {}: {text}", found.name, target.host()));
+        let folder = self.action.to.as_deref().or(self.action.from.as_deref()).unwrap_or("/");
+        snapshots.give_back(target, uuid, folder, self.voice).await;
+        if self.settings.sync_time && !self.term.is_cancelled() {
+            after::sync_time(target, uuid, &found.domain, self.voice).await;
+        }
+        if self.settings.compact && !self.from_afar {
+            after::compact(&self.tools, self.voice).await;
+        }
+    }
+}
+
+fn why(ended: &Ended) -> String {
+    match (&ended.given_up, &ended.result) {
+        (Some(why), _) => format!("it was aborted: {why}"),
+        (None, Err(text)) => text.clone(),
+        (None, Ok(())) => "virsh reported no failure".to_owned(),
+    }
+}
