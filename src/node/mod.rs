@@ -64,6 +64,8 @@ enum Command {
     Status(monitor::command::StatusArgs),
     /// Print the figures of the monitoring agents as Prometheus text
     Metrics(monitor::command::MetricsArgs),
+    /// Check whether this host is fit for VMs, and print what was found as JSON
+    Check(check::command::CheckArgs),
     /// Look at this host and its VMs once, and print it as JSON
     Look(monitor::command::LookArgs),
     /// Move a running domain to another host or datastore, for the action script
@@ -87,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Monitor(args) => monitor::command::monitor(args),
         Command::Status(args) => monitor::command::status(&args),
         Command::Metrics(args) => monitor::command::metrics(&args),
+        Command::Check(args) => check::command::main(args),
         Command::Look(args) => monitor::command::look(args),
         Command::Migrate(args) => migrate::main(&args),
         Command::Tied(args) => tied::main(&args),

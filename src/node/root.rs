@@ -73,6 +73,16 @@ impl Root {
         self.path(path).exists()
     }
 
+    /// The absolute path, below this root, to which `path` leads when every link is followed.
+    #[must_use]
+    pub fn resolved(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        let real = fs::canonicalize(self.path(path)).ok()?;
+        match &self.below {
+            Some(root) => Some(Path::new("/").join(real.strip_prefix(fs::canonicalize(root).ok()?).ok()?)),
+            None => Some(real),
+        }
+    }
+
     /// Last part of the target of a link.
     #[must_use]
     pub fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {

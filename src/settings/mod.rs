@@ -10,6 +10,6 @@ pub mod table;
 pub mod value;
 
 pub use load::{Notice, SettingsError};
-pub use paths::{CoreConfig, Paths};
+pub use paths::{CoreConfig, Paths, REMOTE_DIR};
 pub use table::{Action, Agent, Host, Im, Log, Mad, SECTIONS, Setting, Settings, TABLE};
 pub use value::{Percent, Size};

@@ -6,12 +6,98 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Finding, Group, Verdict};
+use super::access::{READ_WRITE, may};
+use super::host::Host;
+use super::{Check, Finding, Group, Verdict};
 use crate::node::monitor::collect::cpu::has_flag;
 use crate::node::monitor::virsh::Virsh;
 use crate::node::root::Root;
 
 const KVM: &str = "/dev/kvm";
+
+/// What is checked here.
+pub const CHECKS: &[Check] = &[
+    Check {
+        id: "cpu-virtualization",
+        group: Group::Kvm,
+        what: "The CPU's virtualization is on: vmx or svm in /proc/cpuinfo, or /dev/kvm is there (other architectures have no such flag).",
+        why: "Without it there is no hardware acceleration.",
+        mend: "Switch VT-x or AMD-V on in the firmware set-up; in a VM: allow nested virtualization on its host.",
+    },
+    Check {
+        id: "dev-kvm",
+        group: Group::Kvm,
+        what: "/dev/kvm is there and the drivers' user may open it for reading and writing.",
+        why: "QEMU runs as that user; VMs of type kvm do not start otherwise. (Hosts for type qemu need none: --emulated.)",
+        mend: "modprobe kvm_intel (kvm_amd); usermod -aG kvm oneadmin",
+    },
+    Check {
+        id: "kvm-modules",
+        group: Group::Kvm,
+        what: "The kernel modules kvm and kvm_intel or kvm_amd are loaded, or built in.",
+        why: "Without them there is no /dev/kvm.",
+        mend: "modprobe kvm_intel or modprobe kvm_amd",
+    },
+    Check {
+        id: "virsh",
+        group: Group::Kvm,
+        what: "virsh is in PATH.",
+        why: "Every action script and the monitoring agent call it.",
+        mend: "apt-get install libvirt-clients (dnf install libvirt-client)",
+    },
+    Check {
+        id: "libvirt",
+        group: Group::Kvm,
+        what: "The libvirt daemon answers the drivers' user, and is 0.4.0 or later, but not 0.8.7.",
+        why: "Nothing works without it. libvirt 0.8.7 breaks connections: \"cannot close file: Bad file descriptor\".",
+        mend: "systemctl start libvirtd (modular: virtqemud.socket); usermod -aG libvirt oneadmin",
+    },
+    Check {
+        id: "libvirt-kvm",
+        group: Group::Kvm,
+        what: "libvirt offers domains of type kvm for the host's architecture.",
+        why: "The daemon itself found no way to use KVM: no emulator, or no /dev/kvm.",
+        mend: "See the checks dev-kvm and emulator; then restart libvirtd.",
+    },
+    Check {
+        id: "emulator",
+        group: Group::Kvm,
+        what: "QEMU for the host's architecture is there.",
+        why: "It runs the VMs.",
+        mend: "apt-get install qemu-system-x86 (dnf install qemu-kvm)",
+    },
+    Check {
+        id: "qemu-img",
+        group: Group::Kvm,
+        what: "qemu-img is in PATH.",
+        why: "The transfer drivers and snapshots use it.",
+        mend: "apt-get install qemu-utils (dnf install qemu-img)",
+    },
+    Check {
+        id: "iso-maker",
+        group: Group::Cloud,
+        what: "genisoimage, mkisofs or xorriso is there.",
+        why: "It makes the CD with the settings of a VM from a cloud image.",
+        mend: "apt-get install genisoimage (or xorriso)",
+    },
+    Check {
+        id: "virt-install",
+        group: Group::Cloud,
+        what: "virt-install is there.",
+        why: "Some guides ask for it; kvmad does not use it.",
+        mend: "apt-get install virtinst",
+    },
+];
+
+/// All of them, for the drivers' user of the host.
+pub async fn all(host: &Host) -> Vec<Finding> {
+    let root = &host.root;
+    let mut all = vec![cpu(root), device_for(host), modules(root), virsh(root)];
+    all.push(libvirt(&host.virsh).await);
+    all.push(offers_kvm(host));
+    all.extend(tools(root, &host.names.machine));
+    all
+}
 
 /// The CPU's virtualization is switched on. The flags are evidence only: other architectures have none, and with
 /// /dev/kvm there is no doubt.
@@ -50,6 +136,57 @@ pub fn device(root: &Root, emulated: bool) -> Finding {
             "dmesg | grep kvm",
         ),
     }
+}
+
+/// The same for the drivers' user when that is not us.
+fn device_for(host: &Host) -> Finding {
+    let device = device(&host.root, host.wanted.emulated);
+    let Ok(Some(account)) = &host.account else { return device };
+    if !host.root_rights || account.who.uid == 0 || device.verdict != Verdict::Ok {
+        return device;
+    }
+    match may(&host.root.path(KVM), &account.who, READ_WRITE) {
+        Ok(true) => Finding::ok("dev-kvm", Group::Kvm, format!("{KVM} can be opened by {}", host.user)),
+        Ok(false) => {
+            closed(&host.user, if host.wanted.emulated { Verdict::Warning } else { Verdict::Failure })
+        }
+        Err(error) => Finding::unchecked("dev-kvm", Group::Kvm, format!("{KVM}: {error}"), ""),
+    }
+}
+
+fn closed(user: &str, verdict: Verdict) -> Finding {
+    let mend = "usermod -aG kvm oneadmin, and /dev/kvm of group kvm with mode 0660 (chgrp kvm /dev/kvm; chmod 660 /dev/kvm)";
+    let mend = mend.replace("oneadmin", user);
+    Finding::bad("dev-kvm", Group::Kvm, verdict, format!("/dev/kvm may not be opened by {user}"), mend)
+}
+
+/// libvirt's own word on it.
+fn offers_kvm(host: &Host) -> Finding {
+    let id = "libvirt-kvm";
+    let told = match &host.capabilities {
+        Ok(told) => told.root(),
+        Err(reason) => return Finding::unchecked(id, Group::Kvm, reason.clone(), "see the check libvirt"),
+    };
+    let arch = told.text_at("host/cpu/arch").unwrap_or_default();
+    let kinds: Vec<&str> = told
+        .children("guest")
+        .flat_map(|guest| guest.children("arch"))
+        .filter(|offer| offer.attribute("name") == Some(arch.trim()))
+        .flat_map(|offer| offer.children("domain"))
+        .filter_map(|domain| domain.attribute("type"))
+        .collect();
+    let evidence = format!(
+        "libvirt offers for {}: {}",
+        arch.trim(),
+        if kinds.is_empty() { "nothing".to_owned() } else { kinds.join(", ") }
+    );
+    let wanted = if host.wanted.emulated { "qemu" } else { "kvm" };
+    if kinds.contains(&wanted) {
+        return Finding::ok(id, Group::Kvm, evidence);
+    }
+    let mend =
+        "see the checks dev-kvm and emulator; then systemctl restart libvirtd (virtqemud): it looks once";
+    Finding::bad(id, Group::Kvm, Verdict::Failure, evidence, mend)
 }
 
 /// The kernel modules. Kernels with kvm built in have none, so absence alone is no fault.
@@ -106,9 +243,21 @@ pub async fn libvirt(virsh: &Virsh) -> Finding {
             "libvirt 0.8.7 breaks connections (cannot close file: Bad file descriptor)",
             "upgrade libvirt",
         ),
+        Some(version) if older(version, [0, 4, 0]) => Finding::bad(
+            id,
+            Group::Kvm,
+            Verdict::Failure,
+            format!("libvirt {version} is older than 0.4.0"),
+            "upgrade libvirt",
+        ),
         Some(version) => Finding::ok(id, Group::Kvm, format!("{} answers, libvirt {version}", virsh.uri())),
         None => Finding::ok(id, Group::Kvm, format!("{} answers", virsh.uri())),
     }
+}
+
+fn older(version: &str, than: [u32; 3]) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    [(); 3].map(|()| parts.next().unwrap_or(0)) < than
 }
 
 /// QEMU for the CPU's architecture, qemu-img, and what cloud-image VMs need.
@@ -172,7 +321,7 @@ fn tool(
 }
 
 /// The first executable of this name in PATH (and the folders that ssh sessions of a user often lack).
-fn find(root: &Root, name: &str) -> Option<PathBuf> {
+pub(super) fn find(root: &Root, name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let folders = path.split(':').chain(["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]);
     folders.filter(|folder| folder.starts_with('/')).map(|folder| root.path(folder).join(name)).find(|path| {
@@ -241,6 +390,8 @@ mod tests {
             (Verdict::Ok, "qemu:///system answers, libvirt 9.0.0")
         );
         assert_eq!(check(Ok("library: libvirt 0.8.7\n")).await.verdict, Verdict::Warning);
+        assert_eq!(check(Ok("library: libvirt 0.3.9\n")).await.verdict, Verdict::Failure);
+        assert_eq!(check(Ok("library: libvirt 0.4.0\n")).await.verdict, Verdict::Ok);
         let down = check(Err(1)).await;
         assert_eq!(down.verdict, Verdict::Failure);
         assert!(down.evidence.contains("down"));

@@ -1,10 +1,28 @@
 //! Whether a host is fit for KVM. Each check gives one [`Finding`]: a verdict, what was found, and what mends it. "Could
 //! not check" is never mistaken for a failure. Shared by the monitoring agent, the doctor and the check of migrations.
 
+pub mod access;
+pub mod account;
+mod account_checks;
+mod agents;
+pub mod command;
+pub mod edit;
+pub mod host;
 mod kvm;
+pub mod libvirt_conf;
 pub mod migration;
+pub mod mounts;
+mod network;
+mod policy;
+mod qemu_conf;
+pub mod report;
+pub mod session;
+mod storage;
+mod transport;
 
 use std::borrow::Cow;
+
+use edit::Edit;
 
 use crate::node::monitor::virsh::Virsh;
 use crate::node::root::Root;
@@ -55,6 +73,20 @@ pub struct Check {
     pub mend: &'static str,
 }
 
+/// The tables of all checks that one host makes of itself, in the order of the documentation.
+pub const TABLES: &[&[Check]] = &[
+    kvm::CHECKS,
+    account_checks::CHECKS,
+    qemu_conf::CHECKS,
+    policy::CHECKS,
+    storage::CHECKS,
+    session::CHECKS,
+    agents::CHECKS,
+    network::CHECKS,
+    transport::CHECKS,
+    migration::CHECKS,
+];
+
 /// The outcome of one check.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Finding {
@@ -68,12 +100,26 @@ pub struct Finding {
     pub evidence: String,
     /// The command or edit that mends it; empty when nothing is to be mended.
     pub mend: String,
+    /// What `kvmad doctor --fix` may do about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edits: Vec<Edit>,
+    /// What a person must do after these edits, for them to count; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub after: String,
 }
 
 impl Finding {
     /// All well.
     pub fn ok(id: &'static str, group: Group, evidence: impl Into<String>) -> Self {
-        Self { id: id.into(), group, verdict: Verdict::Ok, evidence: evidence.into(), mend: String::new() }
+        Self {
+            id: id.into(),
+            group,
+            verdict: Verdict::Ok,
+            evidence: evidence.into(),
+            mend: String::new(),
+            edits: Vec::new(),
+            after: String::new(),
+        }
     }
 
     /// It does not apply here; `evidence` says why.
@@ -99,7 +145,19 @@ impl Finding {
         evidence: impl Into<String>,
         mend: impl Into<String>,
     ) -> Self {
-        Self { id: id.into(), group, verdict, evidence: evidence.into(), mend: mend.into() }
+        Self { verdict, mend: mend.into(), ..Self::ok(id, group, evidence) }
+    }
+
+    /// The same with what `--fix` may do about it.
+    #[must_use]
+    pub fn with_edits(self, edits: impl IntoIterator<Item = Edit>) -> Self {
+        Self { edits: edits.into_iter().collect(), ..self }
+    }
+
+    /// The same with what a person must do after the edits.
+    #[must_use]
+    pub fn after(self, words: impl Into<String>) -> Self {
+        Self { after: words.into(), ..self }
     }
 }
 
