@@ -101,9 +101,16 @@ pub struct Finding {
     /// The command or edit that mends it; empty when nothing is to be mended.
     pub mend: String,
     /// What `kvmad doctor --fix` may do about it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Box<Fix>>,
+}
+
+/// What `kvmad doctor --fix` may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Fix {
+    /// The edits, in order.
     pub edits: Vec<Edit>,
-    /// What a person must do after these edits, for them to count; may be empty.
+    /// What a person must do after them, for them to count; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub after: String,
 }
@@ -117,8 +124,7 @@ impl Finding {
             verdict: Verdict::Ok,
             evidence: evidence.into(),
             mend: String::new(),
-            edits: Vec::new(),
-            after: String::new(),
+            fix: None,
         }
     }
 
@@ -151,13 +157,15 @@ impl Finding {
     /// The same with what `--fix` may do about it.
     #[must_use]
     pub fn with_edits(self, edits: impl IntoIterator<Item = Edit>) -> Self {
-        Self { edits: edits.into_iter().collect(), ..self }
+        let fix = Fix { edits: edits.into_iter().collect(), after: String::new() };
+        Self { fix: Some(Box::new(fix)), ..self }
     }
 
     /// The same with what a person must do after the edits.
     #[must_use]
     pub fn after(self, words: impl Into<String>) -> Self {
-        Self { after: words.into(), ..self }
+        let fix = Fix { after: words.into(), ..self.fix.map(|fix| *fix).unwrap_or_default() };
+        Self { fix: Some(Box::new(fix)), ..self }
     }
 }
 
