@@ -164,6 +164,12 @@ impl Stand {
 impl Drop for Stand {
     fn drop(&mut self) {
         self.stop();
+        for kind in ["lock", "state", "config", "socket"] {
+            let _ = fs::remove_file(format!("/var/tmp/one_db/kvmad/host-{}.{kind}", self.id));
+        }
+        let _ = fs::remove_file(format!("/tmp/one-monitord-{}.pid", self.id));
+        // Only when nobody else has anything there.
+        let _ = fs::remove_dir("/var/tmp/one_db/kvmad");
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Virsh {
 
 /// Separates the outputs of two commands. No line of `domstats` begins so.
 const MARK: &str = "=kvmad=";
+/// Characters that old versions of virsh fill names up to in lists.
+const FILLED: usize = 30;
 
 impl Virsh {
     /// `uri` is that of kvmrc; `limit` is for states and statistics.
@@ -144,31 +146,33 @@ fn parts(text: &str) -> Option<(&str, &str)> {
     Some((&text[..at], &text[at + MARK.len()..]))
 }
 
-/// `UUID NAME` lines.
-fn list(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    text.lines().filter_map(|line| line.split_once(' ')).filter(|(uuid, _)| is_uuid(uuid))
+/// (UUID, name) of `UUID NAME` lines. Names may end in blanks of their own; old versions of virsh also fill them up
+/// with blanks to 30 characters, so `is_known` (the names that the statistics have) decides first.
+fn list(text: &str, is_known: impl Fn(&str) -> bool) -> Vec<(&str, &str)> {
+    let lines = text.lines().filter_map(|line| line.split_once(' ')).filter(|(uuid, _)| is_uuid(uuid));
+    let own = |name: &'_ str| is_known(name) || name.chars().count() != FILLED;
+    lines.map(|(uuid, name)| (uuid, if own(name) { name } else { name.trim_end() })).collect()
 }
 
 fn read_look(text: &str) -> Option<Vec<Sight>> {
     let (stats, listed) = parts(text)?;
     let states = domstats::by_name(stats);
     let sight = |(uuid, name): (&str, &str)| {
-        let name = name.trim_end();
         let state = states.get(name).and_then(|domain| Some((domain.state?, domain.reason.unwrap_or(0))));
         Sight { name: name.to_owned(), uuid: uuid.to_owned(), state }
     };
-    Some(list(listed).map(sight).collect())
+    Some(list(listed, |name| states.contains_key(name)).into_iter().map(sight).collect())
 }
 
 fn read_statistics(text: &str) -> Option<Vec<(String, Domain)>> {
     let (stats, listed) = parts(text)?;
     let mut domains = domstats::by_name(stats);
+    let named = list(listed, |name| domains.contains_key(name));
     let known = |(uuid, name): (&str, &str)| {
-        let name = name.trim_end();
         let empty = || Domain { name: name.to_owned(), ..Domain::default() };
         (uuid.to_owned(), domains.remove(name).unwrap_or_else(empty))
     };
-    Some(list(listed).map(known).collect())
+    Some(named.into_iter().map(known).collect())
 }
 
 #[cfg(test)]
@@ -209,6 +213,22 @@ mod tests {
         let text = format!("{MARK}\n{A} one-1\n\n");
         let sights = virsh(move |_| Ok(text.clone())).look().await.expect("a list");
         assert_eq!(sights, [Sight { name: "one-1".into(), uuid: A.into(), state: None }]);
+    }
+
+    #[tokio::test]
+    async fn blanks_at_the_end_of_a_name_are_its_own_unless_virsh_filled_it_up() {
+        let text = format!(
+            "Domain: 'one-7 '\n  state.state=1\n\nDomain: 'one-8'\n  state.state=1\n\n{MARK}{A} one-7 \n{B} {:30}\n",
+            "one-8"
+        );
+        let names = |sights: Vec<Sight>| sights.into_iter().map(|s| s.name).collect::<Vec<_>>();
+        let of = text.clone();
+        assert_eq!(
+            names(virsh(move |_| Ok(text.clone())).look().await.expect("a list")),
+            ["one-7 ", "one-8"]
+        );
+        let all = virsh(move |_| Ok(of.clone())).statistics(Duration::from_secs(9)).await.expect("told");
+        assert_eq!(all.iter().map(|(_, d)| d.name.as_str()).collect::<Vec<_>>(), ["one-7 ", "one-8"]);
     }
 
     #[tokio::test]
