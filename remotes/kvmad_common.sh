@@ -31,12 +31,13 @@ fi
 : "${EXEC_FOLDER:=/var/run/one}" # where the monitoring looks for the processes in guests
 : "${OVMF_NVRAM:=/usr/share/OVMF/OVMF_VARS.fd}"
 
-HOST=${HOST:-$(uname -n)} # as oned calls it, once a script knows
+HOST=${HOST:-$HOSTNAME} # as oned calls it, once a script knows
 OUT='' WHY='' SILENT=0    # of the last call: its stdout, the reason when it failed, whether libvirt did not answer
 STATE=''                  # of the domain, as last seen
 DOCUMENT=''               # the action, once read
 UNDO=()                   # functions that take back what was done so far, the latest first
 CHILD='' EVENTS='' LISTENER=''
+MARK=$'\x1e' # what no XML holds
 
 # log LEVEL TEXT: a line for the VM's log.
 log() { printf '%s: %s: %s\n' "$1" "$SCRIPT" "${2//$'\n'/; }" >&2 || :; }
@@ -288,21 +289,41 @@ device() {
 # has_device DEVICE-XML: whether the domain in OUT has it: 0 yes, 1 no, 3 another is in its place.
 has_device() { helper xml has-device --device <(printf '%s' "$1") <<<"$OUT"; }
 
-# to_attach KIND [OPTION...] DOMAIN-XML: sets UUID of the domain and DEVICE, which is to come to it. 3: another is in its
-# place, 4: it is there already.
-to_attach() {
-    local values status=0
-    mapfile -d '' -t values < <(device "$@" || printf '%d' "$?")
-    ((${#values[@]} == 2)) || status=${values[0]:-1}
-    # shellcheck disable=SC2034 # read by the scripts
-    UUID=${values[0]:-} DEVICE=${values[1]:-}
-    return "$status"
+# A device comes by one virsh: start_plug, await_domain, plug. It shows the domain, waits for the device on its stdin, attaches it
+# and shows the domain again.
+
+# start_plug: starts that virsh for domain ID.
+start_plug() {
+    local id=$ID
+    [[ $id =~ ^[A-Za-z0-9._-]+$ ]] || { uuid_of "$id" && id=$OUT; } || fail "$FAILED: $WHY"
+    exec {TO_PLUG}<> <(:) # a pipe
+    exec {FROM_PLUG}< <(
+        exec timeout --foreground --kill-after=5 "$VIRSH_TIMEOUT" stdbuf -o0 virsh --quiet --connect "$LIBVIRT_URI" \
+            "dumpxml $id; echo $MARK; attach-device $id /dev/stdin --live; dumpxml $id" \
+            <"/dev/fd/$TO_PLUG" {TO_PLUG}>&- 2>"/dev/fd/$ERRORS"
+    )
+    CHILD=$!
 }
 
-# plug UUID DEVICE-XML: attaches it; afterwards the domain as it is then is in OUT, and what virsh said in WHY.
+# await_domain: until the domain is in OUT; fails (WHY) when there is none.
+await_domain() {
+    local why
+    if IFS= read -r -d "$MARK" OUT <&"$FROM_PLUG" && [[ -n $OUT ]]; then return 0; fi
+    why=$(<"/dev/fd/$ERRORS")
+    plug ''
+    if ((SILENT == 0)) && [[ -n $why ]]; then WHY=${why//$'\n'/; }; fi
+    return 1
+}
+
+# plug DEVICE-XML: gives it to that virsh. The domain as it is then is in OUT, what virsh said in WHY.
 plug() {
-    is_uuid "$1" || fail "'$1' is no uuid of a domain"
-    give "$2" "attach-device $1 /dev/stdin --live; dumpxml $1" || :
+    local status=0
+    printf '%s' "$1" >&"$TO_PLUG" || : # it may have ended
+    exec {TO_PLUG}>&-
+    OUT=$(<"/dev/fd/$FROM_PLUG")
+    wait "$CHILD" || status=$?
+    CHILD=
+    reason "$status" "$VIRSH_TIMEOUT" attach-device || :
     WHY=${WHY:-$(<"/dev/fd/$ERRORS")}
     WHY=${WHY//$'\n'/; }
 }

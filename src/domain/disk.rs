@@ -188,7 +188,10 @@ fn head<'a>(context: &Context<'a>, disk: &Disk<'a>, target: Text<'a>, bus: Optio
     for part in source.elements {
         element.push(part);
     }
-    let on_scsi = bus.as_ref().is_some_and(|bus| bus.value == "scsi");
+    // Only where it is said: an attached disk is on SCSI also when no level names the bus.
+    let site = context.all.member("OS", "SD_DISK_BUS");
+    let on_scsi =
+        bus.as_ref().is_some_and(|bus| bus.value == "scsi") && site.is_some_and(|site| site.value == "scsi");
     element.push(Element::new("target").attr("dev", as_attribute(target)).attr_if("bus", bus));
     if let Some(secret) = vector.filled_text("LUKS_SECRET") {
         let secret = Element::new("secret").attr("type", "passphrase").attr("uuid", as_attribute(secret));

@@ -95,15 +95,18 @@ fn hostdev(pci: Vector<'_>) -> Option<Element> {
         None => device,
     }
     .because(Provenance::Given(vector_given(pci)));
-    let iommufd = pci.flag("IOMMUFD");
-    if iommufd.value {
-        let yes = Sourced { value: "yes".to_owned(), from: because(&iommufd) };
-        element.push(Element::new("driver").attr("iommufd", yes));
-    }
+    element = element.child_if(driver(pci));
     if let Some(nodes) = pci.filled_text("ACPI_NODES") {
         element.push(Element::new("acpi").attr("nodeset", as_attribute(nodes)));
     }
     Some(element.child_if(guest_address(pci)))
+}
+
+/// `driver` of a device that is passed through by the kernel's iommufd.
+pub fn driver(pci: Vector<'_>) -> Option<Element> {
+    let iommufd = pci.flag("IOMMUFD");
+    let yes = Sourced { value: "yes".to_owned(), from: because(&iommufd) };
+    iommufd.value.then(|| Element::new("driver").attr("iommufd", yes))
 }
 
 /// UUID of a device that is mediated by its driver.

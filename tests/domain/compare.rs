@@ -6,9 +6,9 @@ use kvmad::template::xml::{Document, Element, Node};
 /// One element in a form that can be compared.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
-    path: String,
-    attributes: Vec<(String, String)>,
-    text: String,
+    pub path: String,
+    pub attributes: Vec<(String, String)>,
+    pub text: String,
 }
 
 /// All elements of `xml` in document order.
@@ -19,7 +19,8 @@ pub fn shapes(xml: &str) -> Vec<Shape> {
     shapes
 }
 
-fn add(element: &Element, parent: &str, shapes: &mut Vec<Shape>) {
+/// Adds `element` and those inside it; paths begin with `parent`.
+pub fn add(element: &Element, parent: &str, shapes: &mut Vec<Shape>) {
     let path = format!("{parent}/{}", element.name());
     let mut attributes: Vec<(String, String)> = element
         .attributes()

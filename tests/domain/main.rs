@@ -1,5 +1,6 @@
 //! Domains: the corpus of what OpenNebula 7.4 made, the rules one by one, and what must never happen.
 
+mod attached;
 mod compare;
 mod corpus;
 mod hostile;

@@ -109,19 +109,22 @@ fn attach_reads_stdin_and_without_it_the_payload() {
     for (payload, stdin) in [("-", attach_action().as_str()), (payload.as_str(), "")] {
         let place = place();
         std::fs::remove_file(place.path("plugged")).expect("gone");
-        place.rule("attach-device", "cat >\"$FAKE/device\"; touch \"$FAKE/plugged\"; cat \"$FAKE/with.xml\"");
+        place.rule("attach-device", "cat >\"$FAKE/device\"; touch \"$FAKE/plugged\"");
         attach(&place, payload, stdin).good();
         assert!(place.read("device").contains("<source file='/d/vdb'"), "{}", place.read("device"));
-        let expected = format!("attach-device {UUID} /dev/stdin --live; dumpxml {UUID}");
-        assert_eq!(place.calls().last(), Some(&vec![expected]));
+        let calls: Vec<_> = place.calls().iter().map(|words| words.join(" ")).collect();
+        let expected =
+            ["dumpxml one-7", "echo \u{1e}", "attach-device one-7 /dev/stdin --live", "dumpxml one-7"];
+        assert_eq!(calls, expected);
     }
 }
 
 #[test]
 fn attach_of_what_is_attached_is_a_success_and_of_another_in_its_place_a_failure() {
     let place = place();
+    place.rule("attach-device", "cat >>\"$FAKE/device\"");
     attach(&place, "-", &attach_action()).good();
-    assert_eq!(place.calls().len(), 1);
+    assert_eq!(place.read("device"), "", "nothing is attached");
     place.write("with.xml", &place.read("with.xml").replace("/d/vdb", "/d/other"));
     assert!(attach(&place, "-", &attach_action()).bad().contains("another disk is attached as vdb"));
 }
@@ -130,16 +133,59 @@ fn attach_of_what_is_attached_is_a_success_and_of_another_in_its_place_a_failure
 fn attach_is_believed_only_when_the_domain_has_it() {
     let place = place();
     std::fs::remove_file(place.path("plugged")).expect("gone");
-    place.rule("attach-device", "cat \"$FAKE/without.xml\"");
+    place.rule("attach-device", "exit 0");
     assert!(attach(&place, "-", &attach_action()).bad().contains("it is not there"));
-    place.rule(
-        "attach-device",
-        &format!("cat \"$FAKE/without.xml\"; {}", REFUSES.replace("exit 1", "exit 0")),
-    );
+    place.rule("attach-device", &REFUSES.replace("exit 1", "exit 0"));
     assert!(attach(&place, "-", &attach_action()).bad().contains("abgelehnt"));
     place.rule("attach-device", REFUSES);
     assert!(attach(&place, "-", &attach_action()).bad().contains("abgelehnt"));
     assert!(attach(&place, "-", "<a>").bad().contains("Could not attach /d/vdb (vdb) to domain one-7"));
+}
+
+#[test]
+fn an_attach_that_its_driver_ends_is_taken_back() {
+    let place = place();
+    std::fs::remove_file(place.path("plugged")).expect("gone");
+    place.rule("attach-device", "cat >/dev/null; touch \"$FAKE/plugged\"; exec sleep 300");
+    place.rule("detach-disk", "rm \"$FAKE/plugged\"");
+    let args = ["one-7", "/d/vdb", "vdb", "1", "-", "7", "h1"];
+    let child = place.start("vmm/kvm/attach_disk", &args, &attach_action());
+    await_that("the disk", || place.path("plugged").exists());
+    assert_ne!(end(child).status, Some(0));
+    assert!(!place.path("plugged").exists());
+}
+
+#[test]
+fn an_attach_to_no_domain_or_a_libvirt_that_hangs_says_so_once() {
+    let place = Place::new();
+    let reason = attach(&place, "-", &attach_action()).bad();
+    assert_eq!(reason.matches("wurde nicht gefunden").count(), 1, "{reason}");
+    for call in ["dumpxml", "attach-device"] {
+        let place = self::place();
+        std::fs::remove_file(place.path("plugged")).expect("gone");
+        place.rule(call, "exec sleep 300").rule("detach-disk", "exit 1").kvmrc("VIRSH_TIMEOUT=1");
+        let start = Instant::now();
+        let reason = attach(&place, "-", &attach_action()).bad();
+        assert!(
+            reason.contains("libvirt on host h1 did not answer virsh attach-device within 1 s"),
+            "{reason}"
+        );
+        assert!(start.elapsed() < Duration::from_secs(15));
+    }
+}
+
+#[test]
+fn a_domain_with_an_odd_name_is_reached_by_its_uuid() {
+    let place = place();
+    std::fs::remove_file(place.path("plugged")).expect("gone");
+    place
+        .rule("domuuid", &format!("echo {UUID}"))
+        .rule("attach-device", "cat >/dev/null; touch \"$FAKE/plugged\"");
+    let args = ["web; destroy one-8", "/d/vdb", "vdb", "1", "-", "7", "h1"];
+    place.run("vmm/kvm/attach_disk", &args, &attach_action()).good();
+    let calls: Vec<_> = place.calls().iter().map(|words| words.join(" ")).collect();
+    assert_eq!(calls[..2], ["domuuid web; destroy one-8", &format!("dumpxml {UUID}")]);
+    assert_eq!(place.count("destroy"), 0);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 #![allow(clippy::disallowed_methods)]
 
 mod bed;
+mod callers;
 mod faults;
 mod hotplug;
 mod node;
+mod pci;
 mod place;
-
 mod vnm;

@@ -26,12 +26,16 @@ pub enum Caller {
 pub struct Node {
     name: &'static str,
     folder: String,
+    /// The right to use the bed beside others; those who stop libvirtd or cut networks wait for its end.
+    _use: std::fs::File,
 }
 
 impl Node {
     /// `name` with the remotes of this repository in a folder for `id` alone.
     pub fn new(name: &'static str, id: u32) -> Self {
-        let node = Self { name, folder: format!("/var/tmp/one-remotes-{id}") };
+        let lock = std::fs::File::create(bed().join("use.lock")).expect("the test bed: tests/testbed/up");
+        lock.lock_shared().expect("a lock");
+        let node = Self { name, folder: format!("/var/tmp/one-remotes-{id}"), _use: lock };
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = &node.folder;
         let fresh = format!(

@@ -87,7 +87,7 @@ pub fn pci(attach: &Attach<'_>, is_virtual_function: bool) -> Result<Device, Ref
         let element = if is_virtual_function && pci::mediated(vector).is_none() {
             virtual_function(vector)?
         } else {
-            host_device(vector)?
+            host_device(vector)?.child_if(pci::driver(vector))
         };
         let address = pci::vm_address(vector).filter(|address| is_free(attach.running, address));
         Ok(element.child_if(address))

@@ -66,7 +66,7 @@ fn make(action: &Document, around: &Around, running: &Document, which: Which<'_>
     Ok(device.to_xml())
 }
 
-/// The uuid of the running domain and the XML of a device of `action`, each ended by NUL.
+/// The XML of a device of `action` that comes to the domain.
 ///
 /// # Errors
 /// As [`make`]; [`Failure::Already`] and [`Failure::Another`] when the domain has it or something else there.
@@ -77,10 +77,7 @@ pub fn to_attach(action: &Document, around: &Around, which: Which<'_>) -> Result
     match meet(running.root(), device.root()) {
         Meeting::There => Err(Failure::Already),
         Meeting::Another => Err(Failure::Another),
-        Meeting::Absent => {
-            let uuid = running.root().text_at("uuid").unwrap_or_default();
-            Ok([uuid.as_bytes(), b"\0", text.as_bytes(), b"\0"].concat())
-        }
+        Meeting::Absent => Ok(text.into_bytes()),
     }
 }
 
@@ -140,13 +137,15 @@ pub enum Meeting {
 }
 
 /// Whether the domain `root` has `device`: a disk by its target and source, an interface by its MAC, a PCI
-/// device by its address, a mediated one by its UUID.
+/// device by its address on the host, a mediated one by its UUID. A virtual function is the same device as an
+/// interface, which it is in the domain, and as a host device, by which it is detached.
 #[must_use]
 pub fn meet(root: &Element, device: &Element) -> Meeting {
-    let all = root.children("devices").flat_map(|devices| devices.children(device.name()));
+    let all = root.children("devices").flat_map(Element::elements);
     match all.into_iter().find(|other| same_place(device, other)) {
         None => Meeting::Absent,
         Some(other) if device.name() == "disk" && source(device) != source(other) => Meeting::Another,
+        Some(other) if pci_address(device) != pci_address(other) => Meeting::Another,
         Some(_) => Meeting::There,
     }
 }
@@ -159,11 +158,11 @@ fn same_place(one: &Element, other: &Element) -> bool {
         let value = at(one, path, attribute);
         value.is_some() && value == at(other, path, attribute)
     };
-    match one.name() {
-        "disk" => equal("target", "dev"),
-        "interface" => equal("mac", "address"),
-        "hostdev" => {
-            equal("source/address", "uuid")
+    match (one.name(), other.name()) {
+        ("disk", "disk") => equal("target", "dev"),
+        ("interface" | "hostdev", "interface" | "hostdev") => {
+            equal("mac", "address")
+                || equal("source/address", "uuid")
                 || (pci_address(one).is_some() && pci_address(one) == pci_address(other))
         }
         _ => false,
@@ -256,6 +255,32 @@ mod tests {
         assert_eq!(met(&mdev("ab-1"), &mdev("AB-1")), Meeting::There);
         assert_eq!(met(&mdev("ab-1"), &mdev("ab-2")), Meeting::Absent);
         assert_eq!(met(&mdev("ab-1"), &pci("1")), Meeting::Absent);
+    }
+
+    #[test]
+    fn a_virtual_function_is_the_same_as_interface_and_as_host_device() {
+        let address = |function: u32| {
+            format!(
+                "<source><address type='pci' domain='0x0000' bus='0x0a' slot='0x00' function='0x{function}'/></source>"
+            )
+        };
+        let nic = |function: u32, mac: u32| {
+            format!(
+                "<interface type='hostdev'><mac address='02:00:00:00:00:0{mac}'/>{}</interface>",
+                address(function)
+            )
+        };
+        let hostdev = |function: u32| format!("<hostdev type='pci'>{}</hostdev>", address(function));
+        let bridge = "<interface type='bridge'><mac address='02:00:00:00:00:01'/></interface>";
+        assert_eq!(met(&nic(1, 1), &nic(1, 1)), Meeting::There);
+        assert_eq!(met(&nic(1, 1), &hostdev(1)), Meeting::There);
+        assert_eq!(met(&hostdev(1), &nic(1, 1)), Meeting::There);
+        assert_eq!(met(&nic(1, 1), &hostdev(2)), Meeting::Absent);
+        assert_eq!(met(&nic(1, 1), &nic(2, 2)), Meeting::Absent);
+        for other in [nic(2, 1), bridge.to_owned()] {
+            assert_eq!(met(&other, &nic(1, 1)), Meeting::Another, "the MAC is another device's");
+        }
+        assert_eq!(met(&nic(1, 1), bridge), Meeting::Another);
     }
 
     #[test]

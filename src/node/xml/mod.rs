@@ -71,8 +71,7 @@ pub enum Command {
         /// Folder of the VM on this host: LOCATION/DATASTORE/VM
         folder: String,
     },
-    /// Print the uuid of the domain and the XML of the disk to attach, each ended by NUL; the action on stdin.
-    /// Exit 3 when another disk is in its place, 4 when the domain has it already
+    /// Print the XML of the disk to attach; the action on stdin. Exit 3 when another disk is in its place, 4 when the domain has it already
     AttachDisk {
         /// Where its data are on this host
         #[arg(long)]
