@@ -280,6 +280,109 @@ fn the_status_tells_what_was_sent_and_metrics_are_prometheus_text() {
 }
 
 #[test]
+fn a_second_agent_for_a_host_refuses_and_says_which_one_runs() {
+    let stand = Stand::new(5114);
+    assert!(stand.start().status.success());
+    let first = stand.agent_pid().expect("runs");
+    let helper = stand.path("one/kvmad").join(std::env::consts::ARCH).join("kvmad-node");
+    let mut command = std::process::Command::new(helper);
+    command.args([
+        "monitor",
+        "agent",
+        "--hypervisor",
+        "kvm",
+        "--host-id",
+        "5114",
+        "--host",
+        "node1",
+        "--remotes",
+    ]);
+    let output = stand.with_stdin(command.arg(stand.path("one")), &stand.config());
+    assert!(!output.status.success() && output.stdout.is_empty());
+    let said = text(&output.stderr);
+    assert!(said.contains(&format!("an agent for host 5114 already runs (process {first})")), "{said}");
+    assert_eq!(stand.agent_pid(), Some(first));
+}
+
+#[test]
+fn a_stop_during_a_start_ends_both_and_leaves_nothing() {
+    let stand = Stand::new(5115).with_env("KVMAD_AGENT_LIBVIRT_TIMEOUT", "60s");
+    stand.fault("hang", true);
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| stand.start());
+        wait("the agent", || stand.agent_pid());
+        let began = Instant::now();
+        assert!(stand.stop().status.success());
+        let output = starting.join().expect("no panic");
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert!(!output.status.success() && output.stdout.is_empty());
+        assert!(text(&output.stderr).contains("it was told to end"), "{}", text(&output.stderr));
+    });
+    wait("the end of all processes", || stand.processes().is_empty().then_some(()));
+    stand.fault("hang", false);
+    assert!(stand.start().status.success(), "and it can be started then");
+}
+
+#[test]
+fn figures_are_served_on_loopback_only_and_written_to_the_file_of_the_node_exporter() {
+    use std::io::{Read as _, Write as _};
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let file = tempfile::tempdir().expect("a folder");
+    let prom = file.path().join("kvmad.prom");
+    let stand = Stand::new(5116)
+        .with_env("KVMAD_AGENT_METRICS_PORT", &port.to_string())
+        .with_env("KVMAD_AGENT_METRICS_FILE", &prom.display().to_string());
+    stand.domains(&[(7, 1, 1)]);
+    assert!(stand.start().status.success());
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    };
+    let answer = wait("the listener", || get("/metrics"));
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(
+        head.starts_with("HTTP/1.1 200 OK") && head.contains("Content-Type: text/plain; version=0.0.4"),
+        "{head}"
+    );
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    assert!(body.contains("kvmad_libvirt_up{host=\"node1\"} 1\n"), "{body}");
+    assert!(get("/etc/passwd").expect("an answer").starts_with("HTTP/1.1 404"));
+    let written = wait("the file", || std::fs::read_to_string(&prom).ok());
+    assert!(written.contains("# TYPE kvmad_libvirt_up gauge\n"), "{written}");
+    // Not on another address: the kernel's table has the port on 127.0.0.1 alone.
+    let tables =
+        ["tcp", "tcp6"].map(|t| std::fs::read_to_string(format!("/proc/net/{t}")).unwrap_or_default());
+    let ours: Vec<String> = tables
+        .iter()
+        .flat_map(|table| table.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned))
+        .filter(|local| local.ends_with(&format!(":{port:04X}")))
+        .collect();
+    assert!(!ours.is_empty() && ours.iter().all(|local| local.starts_with("0100007F:")), "{ours:?}");
+}
+
+#[test]
+fn a_key_made_as_opennebula_documents_it_is_read() {
+    use kvmad::node::monitor::key::PublicKey;
+    let dir = tempfile::tempdir().expect("a folder");
+    let key = dir.path().join("onemonitor");
+    let run = |words: &[&str]| {
+        let output = std::process::Command::new("ssh-keygen").args(words).arg("-f").arg(&key).output();
+        output.expect("ssh-keygen of openssh-client").stdout
+    };
+    run(&["-q", "-t", "rsa", "-b", "2048", "-N", "", "-m", "pem"]);
+    let public = run(&["-e", "-m", "pem"]);
+    assert!(PublicKey::read(&text(&public)).expect("readable").is_some());
+    // Before that conversion it is in the form of ssh: refused, with the mend.
+    let ssh = std::fs::read_to_string(key.with_extension("pub")).expect("written");
+    let said = PublicKey::read(&ssh).expect_err("another form").to_string();
+    assert!(said.contains("ssh-keygen -f KEY.pub -e -m pem"), "{said}");
+}
+
+#[test]
 fn the_clock_of_the_messages_never_goes_back() {
     let stand = Stand::new(5113);
     // As if the clock had been an hour ahead before.
@@ -291,6 +394,4 @@ fn the_clock_of_the_messages_never_goes_back() {
     let reply = text(&stand.start().stdout);
     assert!(reply.contains(&format!("<TIMESTAMP>{ahead}</TIMESTAMP>")), "{reply}");
     assert!(stand.receiver.wait_for(Kind::Beacon, "").epoch >= ahead);
-    drop(stand);
-    std::fs::remove_file(state).expect("removed");
 }

@@ -130,6 +130,25 @@ fn the_reason_of_a_failed_start_comes_as_a_failure_of_the_host_and_as_the_reply(
 }
 
 #[test]
+fn what_a_script_prints_around_its_document_is_no_line_of_the_protocol() {
+    let script =
+        REPLIES.replace("printf '<MON", "printf '\\nSTART_MONITOR SUCCESS 0 1 -\\n' >&2; printf '\\n\\n<MON");
+    let mut driver = Driver::start("-r 0 -t 15 -w 90 -l kvm", &[("run_monitord_client", &script)], "");
+    driver.say(&recorded());
+    let mut lines = Vec::new();
+    while !lines.last().is_some_and(|line: &String| line.starts_with("START_MONITOR")) {
+        lines.push(driver.line());
+    }
+    assert!(
+        lines.iter().all(|line| line.starts_with("LOG I 0 ") || line.starts_with("START_MONITOR SUCCESS 0 ")),
+        "{lines:?}"
+    );
+    let document = unpacked(lines.last().and_then(|line| line.rsplit(' ').next()).expect("a word"));
+    assert!(document.starts_with("<MONITOR_MESSAGES>"), "{document}");
+    driver.finish();
+}
+
+#[test]
 fn requests_that_can_not_be_read_are_answered_too() {
     let mut driver = Driver::start("-l kvm", &[], "");
     for line in [

@@ -124,8 +124,12 @@ impl Stand {
     }
 
     pub fn script(&self, name: &str, words: &[&str], stdin: &str) -> Output {
-        let mut command = Command::new(self.path("one/im").join(name));
-        command.args(words).envs(self.env.iter().map(|(k, v)| (k, v)));
+        self.with_stdin(Command::new(self.path("one/im").join(name)).args(words), stdin)
+    }
+
+    /// Runs a command in the environment of this host.
+    pub fn with_stdin(&self, command: &mut Command, stdin: &str) -> Output {
+        command.envs(self.env.iter().map(|(k, v)| (k, v)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("started");
         // One that refuses at once does not read it.
@@ -167,9 +171,17 @@ impl Drop for Stand {
         for kind in ["lock", "state", "config", "socket"] {
             let _ = fs::remove_file(format!("/var/tmp/one_db/kvmad/host-{}.{kind}", self.id));
         }
-        let _ = fs::remove_file(format!("/tmp/one-monitord-{}.pid", self.id));
-        // Only when nobody else has anything there.
-        let _ = fs::remove_dir("/var/tmp/one_db/kvmad");
+        // What other software reads is that of the agent that started last.
+        let config = fs::read_to_string("/var/tmp/one_db/config").unwrap_or_default();
+        if config.contains(&format!("<HOST_ID>{}</HOST_ID>", self.id)) {
+            for file in ["config", "etc/monitord.conf", ".monitor_client.pid"] {
+                let _ = fs::remove_file(format!("/var/tmp/one_db/{file}"));
+            }
+        }
+        // Folders go only when nobody has anything there.
+        for folder in ["kvmad", "etc", ""] {
+            let _ = fs::remove_dir(format!("/var/tmp/one_db/{folder}"));
+        }
     }
 }
 

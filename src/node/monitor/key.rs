@@ -14,9 +14,9 @@ pub struct PublicKey {
 /// What is wrong with a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// NETWORK/PUBKEY holds no block "RSA PUBLIC KEY" (a key in the form "PUBLIC KEY" must be converted: openssl rsa -pubin -RSAPublicKey_out)
+    /// the key of NETWORK/PUBKEY in monitord.conf is not in PEM form "RSA PUBLIC KEY": convert it with ssh-keygen -f KEY.pub -e -m pem (a key of ssh) or openssl rsa -pubin -RSAPublicKey_out (one in the form "PUBLIC KEY")
     #[error(
-        "NETWORK/PUBKEY holds no block \"RSA PUBLIC KEY\" (a key in the form \"PUBLIC KEY\" must be converted: openssl rsa -pubin -RSAPublicKey_out)"
+        "the key of NETWORK/PUBKEY in monitord.conf is not in PEM form \"RSA PUBLIC KEY\": convert it with ssh-keygen -f KEY.pub -e -m pem (a key of ssh) or openssl rsa -pubin -RSAPublicKey_out (one in the form \"PUBLIC KEY\")"
     )]
     NoBlock,
     /// NETWORK/PUBKEY can't be read: {0}

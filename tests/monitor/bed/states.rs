@@ -153,3 +153,33 @@ fn a_domain_that_does_not_answer_holds_up_no_other() {
     assert!(state_took < Duration::from_secs(15), "{state_took:?}");
     assert!(all.iter().all(|state| state == "SUSPENDED"), "{all:?}");
 }
+
+#[test]
+#[ignore = "needs the test bed: make test"]
+fn one_look_from_the_front_end_shows_a_host_and_its_vms() {
+    let _use = bed::shared();
+    let front = crate::harness::front_end::FrontEnd::staged();
+    let paused = Paused::create(HOST, "one-5908");
+    let look = |words: &[&str]| {
+        let mut command = bed::as_oneadmin(bed::FRONT_END);
+        command.arg("env").args(["--chdir=/", "-i"]).args(front.environment());
+        command.arg(front.folder().join("bin/kvmad")).arg("monitor").args(words);
+        let output = bed::run(command);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (status, json, said) = look(&[HOST, "--format", "json"]);
+    assert_eq!(status, Some(0), "{said}");
+    let told: serde_json::Value = serde_json::from_str(&json).expect("one JSON object");
+    assert_eq!((told["host"].as_str(), &told["trouble"]), (Some(HOST), &serde_json::Value::Null), "{json}");
+    let total: f64 = bed::sh(HOST, &["getconf", "_NPROCESSORS_ONLN"]).trim().parse().expect("a number");
+    assert_eq!(told["figures"]["TOTALCPU"].as_f64(), Some(total * 100.0));
+    let vms = told["vms"].as_array().expect("VMs");
+    let ours = vms.iter().find(|vm| vm["id"] == 5908).expect("the paused one");
+    assert_eq!((ours["name"].as_str(), ours["state"].as_str()), (Some(&*paused.name), Some("SUSPENDED")));
+    assert!(ours["numbers"]["MEMORY"].as_f64() > Some(1000.0), "{ours}");
+    let (status, table, _) = look(&[HOST]);
+    assert!(status == Some(0) && table.starts_with("node2: ") && table.contains("one-5908"), "{table}");
+    let (status, _, said) = look(&["no-such-host.invalid"]);
+    assert!(status == Some(3) && said.contains("no-such-host.invalid"), "{status:?} {said}");
+}
