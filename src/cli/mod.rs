@@ -10,6 +10,7 @@ mod domain_xml;
 mod explain;
 mod input;
 pub mod migrate_check;
+mod install_remotes;
 mod monitor;
 mod pretty;
 mod run;
@@ -47,6 +48,8 @@ enum Command {
     MigrateCheck(migrate_check::Arguments),
     /// Make the lines of a driver log on stdin readable: base64, compressed data, XML
     Decode(decode::Arguments),
+    /// Lay kvmad's scripts over a front-end's remotes, with a way back
+    InstallRemotes(install_remotes::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
 }
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Monitor(arguments) => monitor::run(&arguments, out, err),
         Command::MigrateCheck(arguments) => migrate_check::run(&arguments, out, err),
         Command::Decode(arguments) => decode::run(&arguments, &mut std::io::stdin().lock(), out, err),
+        Command::InstallRemotes(arguments) => install_remotes::run(&arguments, out, err),
         Command::Completions(arguments) => completions::run(&arguments),
     };
     ExitCode::from(status)
