@@ -46,6 +46,15 @@ test: stage
 	KVMAD_STAGE=$(abspath $(STAGE)) $(CARGO) nextest run --run-ignored all; \
 	  status=$$?; $(BED)/down; exit $$status
 
+package: stage
+	packaging/need package
+	packaging/package $(STAGE) $(BUILD)/packages
+
+# As root into the system, or below DESTDIR for packagers; nothing outside PREFIX.
+PREFIX     ?= /usr/local
+install: stage
+	packaging/lay $(STAGE) "$(DESTDIR)/" "$(PREFIX)"
+
 demo: stage
 	tests/demo
 

@@ -11,6 +11,7 @@ mod explain;
 mod input;
 pub mod migrate_check;
 mod install_remotes;
+mod man;
 mod monitor;
 mod pretty;
 mod run;
@@ -25,6 +26,9 @@ use clap::{Parser, Subcommand};
 /// What `kvmad` was asked to do.
 #[derive(Debug, Parser)]
 #[command(name = "kvmad", version, about = "The operator's command of the KVM driver layer for OpenNebula")]
+#[command(
+    after_help = "Exit status: 0 fine, 1 a finding or a refusal, 2 wrong usage or unreadable input, 3 could not check"
+)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -52,6 +56,9 @@ enum Command {
     InstallRemotes(install_remotes::Arguments),
     /// Print a completion script for a shell
     Completions(completions::Arguments),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(man::Arguments),
 }
 
 /// Fine.
@@ -79,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Decode(arguments) => decode::run(&arguments, &mut std::io::stdin().lock(), out, err),
         Command::InstallRemotes(arguments) => install_remotes::run(&arguments, out, err),
         Command::Completions(arguments) => completions::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments, err),
     };
     ExitCode::from(status)
 }

@@ -61,6 +61,38 @@ pub fn config_file() -> String {
     text
 }
 
+/// The manual page kvmad.conf(5), in roff.
+#[must_use]
+pub fn man_page() -> String {
+    let introduction: Vec<&str> = INTRODUCTION.split("\n\n").skip(1).collect();
+    let mut text = concat!(
+        ".TH kvmad.conf 5 \"\" \"kvmad ",
+        env!("CARGO_PKG_VERSION"),
+        "\" \"KVM driver layer for OpenNebula\"\n.SH NAME\nkvmad.conf \\- settings of kvmad\n.SH DESCRIPTION\n"
+    )
+    .to_owned();
+    // The last paragraph tells where the Markdown page comes from.
+    for paragraph in &introduction[..introduction.len() - 1] {
+        text.push_str(&format!(".PP\n{}\n", roff(paragraph)));
+    }
+    for (section, about) in SECTIONS {
+        text.push_str(&format!(".SH [{section}]\n{}\n", roff(about)));
+        for setting in of(section) {
+            let (doc, form) = (roff(setting.doc), roff(setting.form));
+            let default = if setting.default.is_empty() { "nothing" } else { setting.default };
+            text.push_str(&format!(".TP\n\\fB{}\\fR (default: {})\n", roff(setting.key), roff(default)));
+            text.push_str(&format!("{doc}\n.br\nValue: {form}\n"));
+        }
+    }
+    text
+}
+
+/// One line for roff: nothing in it is taken for a request.
+fn roff(text: &str) -> String {
+    let line = one_line(&text.replace('`', "")).replace('\\', "\\e").replace('-', "\\-");
+    if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
+}
+
 fn of(section: &str) -> impl Iterator<Item = &'static Setting> {
     TABLE.iter().filter(move |setting| setting.section == section)
 }
@@ -97,6 +129,23 @@ mod tests {
     #[test]
     fn the_file_in_the_repository_is_fresh() {
         fresh("etc/kvmad.conf", &config_file());
+    }
+
+    #[test]
+    fn the_manual_page_has_every_setting_and_no_stray_request() {
+        let page = man_page();
+        for setting in TABLE {
+            assert!(
+                page.contains(&format!("\\fB{}\\fR", setting.key.replace('-', "\\-"))),
+                "{}",
+                setting.key
+            );
+        }
+        let requests = [".TH ", ".SH ", ".PP", ".TP", ".br"];
+        for line in page.lines().filter(|line| line.starts_with(['.', '\''])) {
+            assert!(requests.iter().any(|request| line.starts_with(request)), "{line}");
+        }
+        assert_eq!(roff(".x a`b`\\-"), "\\&.x ab\\e\\-");
     }
 
     #[test]
