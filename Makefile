@@ -41,7 +41,7 @@ check:
 	 else echo "check: no advisory database at hand, advisories not checked"; fi
 
 test: stage
-	packaging/need test
+	packaging/need test package
 	$(BED)/up
 	KVMAD_STAGE=$(abspath $(STAGE)) $(CARGO) nextest run --run-ignored all; \
 	  status=$$?; $(BED)/down; exit $$status

@@ -3,3 +3,4 @@
 
 #[path = "../bed/harness/mod.rs"]
 mod harness;
+mod packages;

@@ -182,7 +182,8 @@ fn source(arguments: &Arguments) -> Result<PathBuf, Stop> {
             )))
         };
     }
-    let program = std::env::current_exe()?;
+    // Without /proc the program does not know where it is.
+    let program = std::env::current_exe().unwrap_or_else(|_| "/usr/bin/kvmad".into());
     let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
     let places = [prefix.join("share/kvmad/remotes"), prefix.join("var/remotes")];
     places.iter().find(|place| place.join("kvmad/serve").is_file()).cloned().ok_or_else(|| {
