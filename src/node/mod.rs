@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod check;
+pub mod cloud;
 pub mod migrate;
 pub mod monitor;
 pub mod root;
@@ -58,6 +59,11 @@ enum Command {
         #[command(subcommand)]
         command: xml::Command,
     },
+    /// VMs from cloud images: fetch, prepare, list, delete
+    Cloud {
+        #[command(subcommand)]
+        command: cloud::Command,
+    },
     /// Start, stop or be the monitoring agent of a host
     Monitor(monitor::command::MonitorArgs),
     /// Print what the monitoring agents of this machine have done
@@ -86,6 +92,7 @@ pub fn main() -> ExitCode {
         Command::Vnm { command } => vnm::main(command),
         Command::Migration { command } => check::migration::command::main(command),
         Command::Xml { command } => xml::main(command),
+        Command::Cloud { command } => cloud::main(command),
         Command::Monitor(args) => monitor::command::monitor(args),
         Command::Status(args) => monitor::command::status(&args),
         Command::Metrics(args) => monitor::command::metrics(&args),

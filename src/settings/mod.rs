@@ -11,5 +11,5 @@ pub mod value;
 
 pub use load::{Notice, SettingsError};
 pub use paths::{CoreConfig, Paths, REMOTE_DIR};
-pub use table::{Action, Agent, Host, Im, Log, Mad, SECTIONS, Setting, Settings, TABLE};
-pub use value::{Percent, Size};
+pub use table::{Action, Agent, Cloud, Host, Im, Log, Mad, SECTIONS, Setting, Settings, TABLE};
+pub use value::{Folder, Percent, Size};

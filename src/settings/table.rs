@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::value::{Percent, Size, Value};
+use super::value::{Folder, Percent, Size, Value};
 
 /// One setting, as the documentation and the reader see it.
 pub struct Setting {
@@ -191,6 +191,31 @@ settings! {
         /// OpenNebula's version for the old pull probes: `auto` (the file VERSION of the remotes, else 4.2), or
         /// a version such as `3.8`.
         pull_version: String = "auto";
+    }
+    /// VMs from cloud images. `kvmad vm` reads these on the front-end; an option of it beats them. For VMs of OpenNebula
+    /// with CLOUD_IMAGE the hosts read `etc/kvmad.conf` of the remotes, so put these into
+    /// `/var/lib/one/remotes/etc/kvmad.conf` too.
+    cloud: Cloud {
+        /// Folder of the VMs on a host: one folder a VM, named after its domain, with its disk and seed.
+        images: Folder = "/var/lib/libvirt/images/kvmad";
+        /// Cache of images downloaded from URLs, each named as the last part of its URL. Nothing: `base` in `images`.
+        base: Option<Folder> = "";
+        /// Library of images: the name `ubuntu-24.04` finds `ubuntu-24.04.qcow2` there. Nothing: `cloud-images` in `images`.
+        library: Option<Folder> = "";
+        /// DNS servers that a guest is told when its VM is on a bridge or has a static address. The gateway is never
+        /// added.
+        resolvers: String = "1.1.1.1, 1.0.0.1";
+        /// What VMs of OpenNebula may download: beginnings of URLs, separated by commas (`https://cloud.debian.org/images/`).
+        /// Nothing: they get images of the library only.
+        sources: String = "";
+        /// Certificates (PEM) on the host that servers are checked against. Nothing: those that the host trusts.
+        ca_file: Option<PathBuf> = "";
+        /// A download that brings nothing for this time is cut and gone on with.
+        download_stall: Duration = "60s";
+        /// How often a download that was cut is gone on with.
+        download_tries: usize = "5";
+        /// The largest image that is downloaded.
+        image_limit: Size = "64 GiB";
     }
     /// The driver's own log. It never goes to oned: use it to look into a driver.
     log: Log {

@@ -110,6 +110,29 @@ impl Value for Option<PathBuf> {
     }
 }
 
+/// A folder on a host: absolute, or from the folder in which the program was started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder(pub PathBuf);
+
+impl Value for Folder {
+    const FORM: &'static str = "a folder; a relative path starts where the program was started";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() || text.chars().any(char::is_control) {
+            return Err(wrong::<Self>(text));
+        }
+        std::path::absolute(text).map(Self).map_err(|error| format!("{text:?}: {error}"))
+    }
+}
+
+impl Value for Option<Folder> {
+    const FORM: &'static str = "a folder (a relative path starts where the program was started), or nothing";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Ok(None) } else { Folder::read(text).map(Some) }
+    }
+}
+
 /// A share of something, in percent, from 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Percent(pub usize);
@@ -178,6 +201,10 @@ mod tests {
         assert!(Percent::read("0").is_err() && Percent::read("101").is_err());
         assert_eq!(Option::<PathBuf>::read(""), Ok(None));
         assert!(Option::<PathBuf>::read("run/x").is_err());
+        let here = std::env::current_dir().expect("a folder");
+        assert_eq!(Folder::read("a/b"), Ok(Folder(here.join("a/b"))));
+        assert_eq!(Folder::read("/a/b"), Ok(Folder(PathBuf::from("/a/b"))));
+        assert_eq!((Option::<Folder>::read(""), Folder::read("").is_err()), (Ok(None), true));
         assert_eq!(Option::<PathBuf>::read("/run/x"), Ok(Some(PathBuf::from("/run/x"))));
     }
 }

@@ -55,6 +55,20 @@ impl<'a> Edits<'a> {
         }
     }
 
+    /// Puts `markup`, which is XML, behind all that stands inside `parent`.
+    pub fn add_last(&mut self, parent: &Element, markup: &str) {
+        let (tag, empty) = self.start_tag(parent);
+        if empty {
+            let inside = self.document.source().get(tag.clone()).unwrap_or_default();
+            let open = inside.trim_end_matches('>').trim_end_matches('/');
+            self.splices.push((tag, format!("{open}>{markup}</{}>", parent.name())));
+        } else {
+            let end = self.document.source_of(parent).rfind("</").unwrap_or_default();
+            let at = parent.range().start + end;
+            self.splices.push((at..at, markup.to_owned()));
+        }
+    }
+
     /// Takes `element` out.
     pub fn remove(&mut self, element: &Element) {
         self.splices.push((element.range(), String::new()));
@@ -91,7 +105,7 @@ impl<'a> Edits<'a> {
 }
 
 /// `value` for between two single quotes. Line ends are written as references: a parser makes blanks of raw ones.
-fn attribute_text(value: &str) -> String {
+pub fn attribute_text(value: &str) -> String {
     escape(value).replace('\n', "&#10;").replace('\r', "&#13;").replace('\t', "&#9;")
 }
 

@@ -5,7 +5,7 @@
 
 mod device;
 mod domain;
-mod edit;
+pub mod edit;
 mod fits;
 mod path;
 pub(crate) mod relocate;
