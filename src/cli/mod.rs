@@ -17,6 +17,7 @@ mod pretty;
 mod run;
 mod schema;
 mod sync;
+mod vm;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -50,6 +51,8 @@ enum Command {
     Monitor(monitor::Arguments),
     /// Check whether a VM can be migrated live to a host
     MigrateCheck(migrate_check::Arguments),
+    /// VMs from cloud images: make, list, reach, delete
+    Vm(vm::Arguments),
     /// Make the lines of a driver log on stdin readable: base64, compressed data, XML
     Decode(decode::Arguments),
     /// Lay kvmad's scripts over a front-end's remotes, with a way back
@@ -83,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Sync(arguments) => sync::run(&arguments, out, err),
         Command::Monitor(arguments) => monitor::run(&arguments, out, err),
         Command::MigrateCheck(arguments) => migrate_check::run(&arguments, out, err),
+        Command::Vm(arguments) => vm::run(&arguments, out, err),
         Command::Decode(arguments) => decode::run(&arguments, &mut std::io::stdin().lock(), out, err),
         Command::InstallRemotes(arguments) => install_remotes::run(&arguments, out, err),
         Command::Completions(arguments) => completions::run(&arguments),

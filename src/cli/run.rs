@@ -80,7 +80,7 @@ fn told(err: &mut dyn Write, text: &str, status: u8) -> u8 {
 }
 
 /// The settings and rc files of the front-end, without what a driver changes about its own process.
-fn surroundings() -> Result<Started, String> {
+pub(super) fn surroundings() -> Result<Started, String> {
     let paths = Paths::from_environment();
     let (settings, _) = Settings::load(&paths).map_err(|error| error.to_string())?;
     let own_rc = paths.vmm_execrc();

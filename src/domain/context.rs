@@ -108,6 +108,9 @@ impl<'a> Context<'a> {
 
 /// Location of datastores, id of the system datastore, id of the VM.
 fn directory(inputs: &Inputs<'_>) -> Result<Sourced, Refusal> {
+    if let Some(placed) = &inputs.options.placed {
+        return Ok(Sourced::option(attribute_meaning(&placed.folder), "folder of the VM"));
+    }
     let id = inputs.vm.ds_id.ok_or(Refusal::NotPlaced)?;
     let datastore = inputs.vm.datastore.as_ref().filter(|datastore| !datastore.base_path.is_empty());
     let (location, how) = match (&inputs.options.datastore_location, datastore) {

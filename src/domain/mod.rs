@@ -28,7 +28,7 @@ mod write;
 use context::Context;
 use value::{Sourced as Value, as_bare, as_cdata};
 
-pub use options::{Emulator, Inputs, Options, Style};
+pub use options::{Emulator, Inputs, Options, Placed, Style};
 pub use refusal::Refusal;
 pub use running::RunningDomain;
 pub use tree::{Element, Line, Provenance};
@@ -83,11 +83,7 @@ pub fn generate(inputs: &Inputs<'_>) -> Result<Domain, Refusal> {
     let mut domain = Element::new("domain")
         .attr("type", Value::option(emulator, "TYPE of the driver"))
         .attr("xmlns:qemu", QEMU_NAMESPACE)
-        .child(Element::new("name").text(Value::computed(
-            format!("one-{}", inputs.vm.id),
-            "one- and the VM's ID",
-            [],
-        )))
+        .child(Element::new("name").text(name(inputs)))
         .child(Element::new("title").text(title(&context)))
         .child_if(os::uuid(&context).map(|uuid| Element::new("uuid").text(as_bare(uuid))))
         .child_if(cpu::vcpu(&context))
@@ -115,6 +111,13 @@ pub fn generate(inputs: &Inputs<'_>) -> Result<Domain, Refusal> {
     domain.push(tail::metadata(&context, encrypted));
     check_characters(&domain)?;
     Ok(Domain { root: domain, warnings: context.into_warnings() })
+}
+
+fn name(inputs: &Inputs<'_>) -> Value {
+    match &inputs.options.placed {
+        Some(placed) => Value::option(&placed.name, "name of the domain"),
+        None => Value::computed(format!("one-{}", inputs.vm.id), "one- and the VM's ID", []),
+    }
 }
 
 fn title(context: &Context<'_>) -> Value {

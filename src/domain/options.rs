@@ -28,6 +28,8 @@ pub struct Options {
     /// `DATASTORE_LOCATION` of oned.conf. `None`: the folder of the system datastore's `BASE_PATH` when the
     /// document has it, else `/var/lib/one//datastores`.
     pub datastore_location: Option<String>,
+    /// For a VM that is not `oned`'s: where it is, in place of the system datastore and `one-ID`.
+    pub placed: Option<Placed>,
     /// For the metadata.
     pub opennebula_version: String,
     /// Whether quirks of OpenNebula are mended or reproduced.
@@ -40,6 +42,15 @@ pub struct Options {
     /// At least 59 random hexadecimal digits, the password of a display for which a default `RANDOM_PASSWD`
     /// asks for one. VNC gets the first 8, SPICE the first 59.
     pub random_password: String,
+}
+
+/// Name and place of a VM that is not `oned`'s.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// Name of the domain.
+    pub name: String,
+    /// Folder of its files on the host, an absolute path.
+    pub folder: String,
 }
 
 /// The `TYPE` of the `VM_MAD` in oned.conf.
@@ -70,6 +81,7 @@ impl Default for Options {
         Self {
             emulator: Emulator::Kvm,
             datastore_location: None,
+            placed: None,
             opennebula_version: "7.4.0".to_owned(),
             style: Style::Mended,
             check_firmware: true,

@@ -40,11 +40,13 @@ pub async fn address(ground: &Ground, name: &str) -> Result<Addresses, CloudErro
     check_name(name).map_err(CloudError::Refused)?;
     let domain = format!("{PREFIX}{name}");
     let virsh = ground.virsh();
-    let xml = virsh.run(&["dumpxml", "--domain", &domain], Bytes::new(), LIMIT).await.map_err(|reason| {
-        CloudError::Program(format!("{reason} (kvmad vm list tells which VMs run)"))
-    })?;
+    let xml = virsh
+        .run(&["dumpxml", "--domain", &domain], Bytes::new(), LIMIT)
+        .await
+        .map_err(|reason| CloudError::Program(format!("{reason} (kvmad vm list tells which VMs run)")))?;
     let document = Document::parse(xml).map_err(|error| CloudError::Program(error.to_string()))?;
-    let interfaces: Vec<_> = document.root().children("devices").flat_map(|all| all.children("interface")).collect();
+    let interfaces: Vec<_> =
+        document.root().children("devices").flat_map(|all| all.children("interface")).collect();
     if interfaces.iter().any(|interface| interface.attribute("type") == Some("network")) {
         let args = ["domifaddr", "--domain", &domain, "--source", "lease", "--full"];
         let text = virsh.run(&args, Bytes::new(), LIMIT).await.map_err(CloudError::Program)?;
@@ -136,7 +138,10 @@ mod tests {
                     vnet0      52:54:00:aa:bb:01    ipv4         192.168.122.7/24\n \
                     vnet0      52:54:00:aa:bb:01    ipv6         2001:db8::7/64\n\n";
         let found = leases(text);
-        assert_eq!(found.iter().map(|a| a.address.as_str()).collect::<Vec<_>>(), ["192.168.122.7/24", "2001:db8::7/64"]);
+        assert_eq!(
+            found.iter().map(|a| a.address.as_str()).collect::<Vec<_>>(),
+            ["192.168.122.7/24", "2001:db8::7/64"]
+        );
         assert_eq!(found[0].mac, "52:54:00:aa:bb:01");
     }
 
@@ -149,7 +154,10 @@ mod tests {
               {"ip-address":"\u001b[2J","ip-address-type":"ipv4","prefix":24}]},
             {"name":"x","hardware-address":"zz","ip-addresses":[{"ip-address":"192.0.2.8","ip-address-type":"ipv4","prefix":24}]}]}"#;
         let found = from_agent(text);
-        assert_eq!(found, [Address { mac: "52:54:00:aa:bb:01".to_owned(), address: "192.0.2.7/24".to_owned() }]);
+        assert_eq!(
+            found,
+            [Address { mac: "52:54:00:aa:bb:01".to_owned(), address: "192.0.2.7/24".to_owned() }]
+        );
         assert!(from_agent("{}").is_empty() && from_agent("").is_empty());
     }
 }

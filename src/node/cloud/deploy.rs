@@ -37,8 +37,11 @@ pub async fn deploy(ground: &Ground, vm: &str, folder: &Path, domain: &Path) -> 
     let settings = settings()?;
     for disk in read.template.vectors("DISK") {
         let Some(reference) = disk.filled("CLOUD_IMAGE") else { continue };
-        let number = disk.get("DISK_ID").filter(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()));
-        let Some(number) = number else { return Err(CloudError::Refused("a DISK has no DISK_ID".to_owned())) };
+        let number =
+            disk.get("DISK_ID").filter(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()));
+        let Some(number) = number else {
+            return Err(CloudError::Refused("a DISK has no DISK_ID".to_owned()));
+        };
         let path = folder.join(format!("disk.{number}"));
         one_disk(ground, disk, reference, &path, &settings).await.map_err(|error| {
             CloudError::Refused(format!("disk {number} with CLOUD_IMAGE {reference:?}: {error}"))
@@ -98,13 +101,20 @@ async fn one_disk(
 
 /// Whether a user of OpenNebula may name `reference`.
 fn allowed(reference: &str, sources: &str) -> Result<(), CloudError> {
-    let refused = |reason: &str| CloudError::Reference { text: reference.to_owned(), reason: reason.to_owned() };
+    let refused =
+        |reason: &str| CloudError::Reference { text: reference.to_owned(), reason: reason.to_owned() };
     match Reference::parse(reference)? {
         Reference::Name(_) => Ok(()),
-        Reference::Path(_) => Err(refused("a VM of OpenNebula can use images of the library and URLs only, no paths")),
+        Reference::Path(_) => {
+            Err(refused("a VM of OpenNebula can use images of the library and URLs only, no paths"))
+        }
         Reference::Url { url, .. } => {
             let plain = url.split(['?', '#']).next().unwrap_or("");
-            let climbs = plain.to_ascii_lowercase().replace("%2e", ".").split('/').any(|part| part == ".." || part == ".");
+            let climbs = plain
+                .to_ascii_lowercase()
+                .replace("%2e", ".")
+                .split('/')
+                .any(|part| part == ".." || part == ".");
             let fits = |source: &str| {
                 let rest = plain.strip_prefix(source);
                 rest.is_some_and(|rest| source.ends_with('/') || rest.starts_with('/'))
@@ -122,7 +132,8 @@ fn allowed(reference: &str, sources: &str) -> Result<(), CloudError> {
 async fn holds_data(ground: &Ground, path: &Path, form: Form) -> Result<bool, CloudError> {
     if form == Form::Raw {
         let path = path.to_owned();
-        let found = tokio::task::spawn_blocking(move || any_byte(&path).map_err(|e| CloudError::file(path, e)));
+        let found =
+            tokio::task::spawn_blocking(move || any_byte(&path).map_err(|e| CloudError::file(path, e)));
         return found.await.map_err(|error| CloudError::Program(error.to_string()))?;
     }
     let shown = path.to_string_lossy();
@@ -170,15 +181,21 @@ fn add_seed(file: &Path, seed: &Path) -> Result<(), CloudError> {
     };
     let disks: Vec<_> = root.children("devices").flat_map(|all| all.children("disk")).collect();
     let has = |path: &str, attribute: &str, value: &str| {
-        disks.iter().filter_map(|disk| disk.child(path)).any(|found| found.attribute(attribute) == Some(value))
+        disks
+            .iter()
+            .filter_map(|disk| disk.child(path))
+            .any(|found| found.attribute(attribute) == Some(value))
     };
     let shown = seed.to_string_lossy();
     if has("source", "file", &shown) {
         return Ok(());
     }
-    let target = ('a'..='z').rev().map(|letter| format!("vd{letter}")).find(|name| !has("target", "dev", name));
+    let target =
+        ('a'..='z').rev().map(|letter| format!("vd{letter}")).find(|name| !has("target", "dev", name));
     let Some(target) = target else {
-        return Err(CloudError::Refused("the VM has so many disks that none is left for the seed".to_owned()));
+        return Err(CloudError::Refused(
+            "the VM has so many disks that none is left for the seed".to_owned(),
+        ));
     };
     let mut edits = Edits::new(&document);
     let source = crate::node::xml::edit::attribute_text(&shown);
@@ -199,7 +216,8 @@ mod tests {
     #[test]
     fn users_may_name_the_library_and_allowed_sources_only() {
         let sources = "https://cloud.debian.org/images, https://mirror/";
-        for good in ["debian-12", "https://cloud.debian.org/images/x.qcow2", "https://mirror/a/b.img?x=/../y"] {
+        for good in ["debian-12", "https://cloud.debian.org/images/x.qcow2", "https://mirror/a/b.img?x=/../y"]
+        {
             assert!(allowed(good, sources).is_ok(), "{good}");
         }
         for bad in [
@@ -242,7 +260,8 @@ mod tests {
         add_seed(&file, seed).expect("there already");
         let text = fs::read_to_string(&file).expect("the domain");
         let document = Document::parse(text.as_str()).expect("XML");
-        let disks: Vec<_> = document.root().children("devices").flat_map(|all| all.children("disk")).collect();
+        let disks: Vec<_> =
+            document.root().children("devices").flat_map(|all| all.children("disk")).collect();
         assert_eq!(disks.len(), 2, "{text}");
         assert_eq!(disks[1].at("source").and_then(|source| source.attribute("file")), seed.to_str());
         assert_eq!(disks[1].at("target").and_then(|target| target.attribute("dev")), Some("vdy"));

@@ -105,7 +105,10 @@ async fn watched(
             drop(running);
             let _ = fs::remove_file(part);
             let limit = places.limit >> 20;
-            return Err(CloudError::image(url, format!("it is larger than {limit} MiB (image_limit of [cloud])")));
+            return Err(CloudError::image(
+                url,
+                format!("it is larger than {limit} MiB (image_limit of [cloud])"),
+            ));
         }
         if told.elapsed() >= TELL && now != last {
             ground.say(&format!("{url}: {} MiB so far", now >> 20));
@@ -115,9 +118,8 @@ async fn watched(
 }
 
 fn curl(url: &str, part: &Path, headers: &Path, etag: Option<&str>, places: &Places) -> Ask {
-    let mut args: Vec<String> = ["-q", "--silent", "--show-error", "--fail", "--location", "--globoff"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut args: Vec<String> =
+        ["-q", "--silent", "--show-error", "--fail", "--location", "--globoff"].map(str::to_owned).to_vec();
     let stall = places.stall.to_string();
     for (option, value) in [
         ("--proto", "=https"),
@@ -193,15 +195,19 @@ fn said(answer: &Answer) -> String {
 fn etag_of(headers: &str) -> Option<String> {
     let last = headers.rfind("HTTP/").map_or(headers, |at| &headers[at..]);
     let found = last.lines().filter_map(|line| line.split_once(':'));
-    let etag = found.filter(|(name, _)| name.trim().eq_ignore_ascii_case("etag")).map(|(_, value)| value.trim());
-    etag.filter(|etag| is_strong(etag)).last().map(str::to_owned)
+    let etag =
+        found.filter(|(name, _)| name.trim().eq_ignore_ascii_case("etag")).map(|(_, value)| value.trim());
+    etag.filter(|etag| is_strong(etag)).next_back().map(str::to_owned)
 }
 
 /// A weak ETag does not say that the bytes are the same.
 fn is_strong(etag: &str) -> bool {
     let inside = |c: char| c.is_ascii_graphic() && c != '"';
     etag.len() > 2
-        && etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).is_some_and(|tag| tag.chars().all(inside))
+        && etag
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'))
+            .is_some_and(|tag| tag.chars().all(inside))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::{Sha256, Sha512};
 
 use super::Ground;
 use super::download::{self, Ending};
@@ -78,7 +78,9 @@ const OTHER_IMAGE: &str =
 fn tell_origin(ground: &Ground, files: &Files, url: &str) {
     let name = files.image.display();
     match fs::read_to_string(&files.origin) {
-        Ok(from) if from.trim() != url => ground.say(&format!("{name} is used; it came from {}", from.trim())),
+        Ok(from) if from.trim() != url => {
+            ground.say(&format!("{name} is used; it came from {}", from.trim()))
+        }
         _ => ground.say(&format!("{name} is there already, nothing is downloaded")),
     }
 }
@@ -89,16 +91,17 @@ pub fn make_folder(folder: &Path) -> Result<(), CloudError> {
         return Ok(());
     }
     fs::create_dir_all(folder).map_err(|error| {
+        let first = folder.ancestors().take_while(|path| !path.exists()).last().unwrap_or(folder);
+        let user = std::env::var("USER").unwrap_or_else(|_| "USER".to_owned());
+        let mend = format!("sudo install -d -o {user} {}", first.display());
         CloudError::file(
             folder,
-            format!(
-                "the folder can't be made: {error}; make it for the user of the driver: sudo install -d -o \"$(id -un)\" {}",
-                folder.display()
-            ),
+            format!("the folder can't be made: {error}; make it for the driver's user: {mend}"),
         )
     })?;
     // A umask may have made it private.
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(|error| CloudError::file(folder, error))
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
+        .map_err(|error| CloudError::file(folder, error))
 }
 
 /// One caller at a time for each file; it is freed with the process, however that ends.
@@ -128,15 +131,22 @@ async fn download(ground: &Ground, url: &str, files: &Files, places: &Places) ->
                 return Err(failed(format!("{reason}; is there room in {}?", places.base.display())));
             }
             Ending::Changed => {
-                ground.say("the image on the server has changed, or its server can't go on; it is downloaded anew");
+                ground.say(
+                    "the image on the server has changed, or its server can't go on; it is downloaded anew",
+                );
                 files.forget_part();
             }
             Ending::Cut(reason) if tries + 1 >= places.tries => {
                 let kept = size(&files.part) >> 20;
-                return Err(failed(format!("{reason}; {kept} MiB are kept, the next try goes on from there")));
+                return Err(failed(format!(
+                    "{reason}; {kept} MiB are kept, the next try goes on from there"
+                )));
             }
             Ending::Cut(reason) => {
-                ground.say(&format!("the download was cut at {} MiB ({reason}); it goes on", size(&files.part) >> 20));
+                ground.say(&format!(
+                    "the download was cut at {} MiB ({reason}); it goes on",
+                    size(&files.part) >> 20
+                ));
             }
         }
         // Progress starts the count anew, with a bound for servers that send a little each time.
@@ -149,7 +159,12 @@ async fn download(ground: &Ground, url: &str, files: &Files, places: &Places) ->
 }
 
 /// Checks the complete part and gives it its name.
-async fn finish(ground: &Ground, url: &str, files: &Files, wanted: Option<&Checksum>) -> Result<(), CloudError> {
+async fn finish(
+    ground: &Ground,
+    url: &str,
+    files: &Files,
+    wanted: Option<&Checksum>,
+) -> Result<(), CloudError> {
     let checked = async {
         if let Some(wanted) = wanted {
             wanted.check(&files.part, Path::new(url), "; what was downloaded is thrown away").await?;

@@ -21,7 +21,9 @@ pub fn seed(document: &Document, vm: &VmDocument, settings: &Settings) -> Result
     let user = document.root().child("USER_TEMPLATE");
     let user = user.map(|element| template(document, element, Level::Vm, None)).unwrap_or_default();
     // OpenNebula 3.8 has one template only.
-    let Some(init) = user.vector("CLOUD_INIT").or_else(|| vm.template.vector("CLOUD_INIT")) else { return Ok(None) };
+    let Some(init) = user.vector("CLOUD_INIT").or_else(|| vm.template.vector("CLOUD_INIT")) else {
+        return Ok(None);
+    };
     let uuid = vm.template.vector("OS").and_then(|os| os.get("UUID")).unwrap_or("");
     let hostname = init.filled("HOSTNAME").map_or_else(|| host_name(&vm.name, vm.id), str::to_owned);
     let resolvers = addresses(init.filled("RESOLVERS").unwrap_or(""), "CLOUD_INIT/RESOLVERS")?;
@@ -40,8 +42,11 @@ pub fn seed(document: &Document, vm: &VmDocument, settings: &Settings) -> Result
 fn own(init: Vector<'_>) -> Result<Option<String>, CloudError> {
     if let Some(text) = init.filled("USER_DATA_BASE64") {
         let compact: String = text.split_whitespace().collect();
-        let bytes = STANDARD.decode(compact).map_err(|_| wrong("CLOUD_INIT/USER_DATA_BASE64 is not base64"))?;
-        return String::from_utf8(bytes).map(Some).map_err(|_| wrong("CLOUD_INIT/USER_DATA_BASE64 is no text"));
+        let bytes =
+            STANDARD.decode(compact).map_err(|_| wrong("CLOUD_INIT/USER_DATA_BASE64 is not base64"))?;
+        return String::from_utf8(bytes)
+            .map(Some)
+            .map_err(|_| wrong("CLOUD_INIT/USER_DATA_BASE64 is no text"));
     }
     Ok(init.filled("USER_DATA").map(str::to_owned))
 }
@@ -87,7 +92,9 @@ fn interface(
     let context = vm.template.vector("CONTEXT");
     let told = |name: &str, in_context: &str| {
         let context = || context?.members.iter().find(|m| m.name == format!("ETH{id}_{in_context}"));
-        nic.filled(name).map(str::to_owned).or_else(|| context().map(|m| m.value.clone()).filter(|v| !v.is_empty()))
+        nic.filled(name)
+            .map(str::to_owned)
+            .or_else(|| context().map(|m| m.value.clone()).filter(|v| !v.is_empty()))
     };
     let mut found = Interface { mac: nic.get("MAC").unwrap_or("").to_owned(), ..Interface::default() };
     if let Some(ip) = nic.filled("IP") {
@@ -136,7 +143,8 @@ mod tests {
 
     #[test]
     fn the_vector_and_the_nics_give_the_seed() {
-        let context = "<CONTEXT><ETH0_MASK>255.255.0.0</ETH0_MASK><ETH0_GATEWAY>10.0.0.1</ETH0_GATEWAY></CONTEXT>";
+        let context =
+            "<CONTEXT><ETH0_MASK>255.255.0.0</ETH0_MASK><ETH0_GATEWAY>10.0.0.1</ETH0_GATEWAY></CONTEXT>";
         let seed = read(
             &format!("<OS><UUID>u-1</UUID></OS>{NIC}{context}"),
             "<CLOUD_INIT><USER>adm</USER><SSH_PUBLIC_KEY><![CDATA[k1\nk2\n]]></SSH_PUBLIC_KEY><PACKAGES>a, b</PACKAGES>\

@@ -72,18 +72,22 @@ pub async fn inspect(tools: &dyn Tools, path: &Path, named: &str, arch: &str) ->
         return Err(refuse("it is encrypted".to_owned()));
     }
     let head = head(tools, path, format).await?;
-    if !head.get(510..512).is_some_and(|mark| mark == b"\x55\xaa") && format == "raw" {
+    if format == "raw" && head.get(510..512) != Some(b"\x55\xaa") {
         return Err(refuse(format!("it is no disk image but {}", what(&head))));
     }
     if let Some(other) = architecture(&head, named).filter(|found| *found != family(arch)) {
-        return Err(refuse(format!("it is made for {other}, this host is {arch}; give the image for {arch}")));
+        return Err(refuse(format!(
+            "it is made for {other}, this host is {arch}; give the image for {arch}"
+        )));
     }
     Ok(Image { format, size: info.size })
 }
 
 /// `qemu-img` could not be started.
 pub fn missing(reason: &str) -> CloudError {
-    CloudError::Program(format!("{reason}; install qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL) on this host"))
+    CloudError::Program(format!(
+        "{reason}; install qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL) on this host"
+    ))
 }
 
 fn has_data_file(info: &Info) -> bool {
@@ -164,10 +168,10 @@ fn family(arch: &str) -> &str {
 
 /// The architecture that the partitions tell, else the one that the name tells.
 fn architecture(head: &[u8], named: &str) -> Option<&'static str> {
-    partitions(head).iter().find_map(|guid| {
-        PARTITIONS.iter().find(|(known, _)| known == guid).map(|(_, arch)| *arch)
-    })
-    .or_else(|| from_name(named))
+    partitions(head)
+        .iter()
+        .find_map(|guid| PARTITIONS.iter().find(|(known, _)| known == guid).map(|(_, arch)| *arch))
+        .or_else(|| from_name(named))
 }
 
 fn from_name(named: &str) -> Option<&'static str> {
@@ -273,7 +277,10 @@ mod tests {
     async fn an_image_that_opens_other_files_is_refused() {
         for (json, part) in [
             (r#"{"format":"qcow2","virtual-size":1,"backing-filename":"/etc/shadow"}"#, "further file"),
-            (r#"{"format":"qcow2","virtual-size":1,"format-specific":{"type":"qcow2","data":{"data-file":"/x"}}}"#, "further file"),
+            (
+                r#"{"format":"qcow2","virtual-size":1,"format-specific":{"type":"qcow2","data":{"data-file":"/x"}}}"#,
+                "further file",
+            ),
             (r#"{"format":"vmdk","virtual-size":1}"#, "convert it"),
             (r#"{"format":"raw","virtual-size":1,"encrypted":true}"#, "encrypted"),
             ("what", "no JSON"),

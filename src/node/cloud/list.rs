@@ -31,7 +31,8 @@ pub async fn list(ground: &Ground, images: &Path) -> Result<Vec<Listed>, CloudEr
     let entries = std::fs::read_dir(images).map(|entries| entries.flatten().collect::<Vec<_>>());
     for entry in entries.unwrap_or_default() {
         let folder = entry.path();
-        let Some(name) = entry.file_name().to_str().and_then(|name| name.strip_prefix(PREFIX)).map(str::to_owned)
+        let Some(name) =
+            entry.file_name().to_str().and_then(|name| name.strip_prefix(PREFIX)).map(str::to_owned)
         else {
             continue;
         };
@@ -45,9 +46,12 @@ pub async fn list(ground: &Ground, images: &Path) -> Result<Vec<Listed>, CloudEr
     for domain in ground.virsh().look().await.map_err(CloudError::Program)? {
         let Some(name) = domain.name.strip_prefix(PREFIX).map(str::to_owned) else { continue };
         let state = word(domain.state.map(|(state, _)| state)).to_owned();
-        all.entry(name.clone())
-            .and_modify(|vm| vm.state.clone_from(&state))
-            .or_insert_with(|| Listed { name, state, folder: None, record: None });
+        all.entry(name.clone()).and_modify(|vm| vm.state.clone_from(&state)).or_insert_with(|| Listed {
+            name,
+            state,
+            folder: None,
+            record: None,
+        });
     }
     Ok(all.into_values().collect())
 }
@@ -86,7 +90,8 @@ mod tests {
         let tools = Fake(move |_: &Ask| Ok(answer.to_owned()));
         let ground = Ground::new(Arc::new(tools), Root::system(), "x86_64", "test:///default", |_| {});
         let all = list(&ground, dir.path()).await.expect("a list");
-        let shown: Vec<_> = all.iter().map(|vm| (vm.name.as_str(), vm.state.as_str(), vm.folder.is_some())).collect();
+        let shown: Vec<_> =
+            all.iter().map(|vm| (vm.name.as_str(), vm.state.as_str(), vm.folder.is_some())).collect();
         assert_eq!(shown, [("a", "running", true), ("b", "shut down", true), ("c", "unknown", false)]);
     }
 }

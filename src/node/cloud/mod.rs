@@ -144,10 +144,12 @@ impl Ground {
     /// `ask` so that its program ends with this process, however that ends.
     #[must_use]
     pub fn tied(&self, ask: Ask) -> Ask {
-        let own = std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|n| n == "kvmad-node"));
+        let own =
+            std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|n| n == "kvmad-node"));
         let Some(own) = own else { return ask };
         let parent = std::process::id().to_string();
-        let mut args = vec!["tied".to_owned(), "--parent".to_owned(), parent, "--".to_owned(), ask.program.clone()];
+        let mut args =
+            vec!["tied".to_owned(), "--parent".to_owned(), parent, "--".to_owned(), ask.program.clone()];
         args.extend(ask.args.iter().cloned());
         Ask { program: own.to_string_lossy().into_owned(), args, ..ask }
     }
@@ -204,7 +206,9 @@ fn stdin() -> Result<String, CloudError> {
 }
 
 fn json<T: serde::Serialize>(value: &T) -> Result<String, CloudError> {
-    serde_json::to_string(value).map(|text| text + "\n").map_err(|error| CloudError::Program(error.to_string()))
+    serde_json::to_string(value)
+        .map(|text| text + "\n")
+        .map_err(|error| CloudError::Program(error.to_string()))
 }
 
 /// Writes `bytes` to `path` for its owner only, never half a file.

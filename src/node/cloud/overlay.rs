@@ -33,7 +33,11 @@ pub fn size(wanted: Option<u64>, image: &Image, path: &Path) -> Result<u64, Clou
         None => Ok(image.size.max(STANDARD)),
         Some(size) if size < image.size => Err(CloudError::image(
             path,
-            format!("it needs a disk of {} MiB, {} MiB were asked for", image.size.div_ceil(1 << 20), size >> 20),
+            format!(
+                "it needs a disk of {} MiB, {} MiB were asked for",
+                image.size.div_ceil(1 << 20),
+                size >> 20
+            ),
         )),
         Some(size) => Ok(size),
     }
@@ -68,7 +72,9 @@ pub async fn make(
         Form::Raw => {
             let args = words(&["convert", "-q", "-f", image.format, "-O", "raw", "--", &path, &to]);
             match qemu_img(ground, args, COPY).await {
-                Ok(()) => qemu_img(ground, words(&["resize", "-q", "-f", "raw", "--", &to, &bytes]), QUICK).await,
+                Ok(()) => {
+                    qemu_img(ground, words(&["resize", "-q", "-f", "raw", "--", &to, &bytes]), QUICK).await
+                }
                 failed => failed,
             }
         }

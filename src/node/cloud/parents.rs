@@ -40,7 +40,7 @@ fn configured(root: &Root) -> Option<String> {
         let (key, value) = line.split_once('=')?;
         (key.trim() == "user").then(|| value.trim().trim_matches('"').trim_start_matches('+').to_owned())
     };
-    text.lines().filter(|line| !line.trim_start().starts_with('#')).filter_map(value).last()
+    text.lines().filter(|line| !line.trim_start().starts_with('#')).filter_map(value).next_back()
 }
 
 /// User and groups by their numbers.
@@ -66,7 +66,9 @@ fn first_blocking<'a>(path: &'a Path, ids: &Ids) -> Option<(&'a Path, &'static s
         return None;
     }
     for folder in parents {
-        let Ok(meta) = fs::metadata(folder) else { return Some((folder, "can't be looked into, so perhaps not by")) };
+        let Ok(meta) = fs::metadata(folder) else {
+            return Some((folder, "can't be looked into, so perhaps not by"));
+        };
         let mode = meta.permissions().mode();
         let bit = if meta.uid() == ids.user {
             0o100
@@ -96,7 +98,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let inner = dir.path().join("home/me/images");
         fs::create_dir_all(&inner).expect("folders");
-        let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+        let mode =
+            |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
         mode(dir.path(), 0o755);
         mode(&dir.path().join("home"), 0o755);
         mode(&dir.path().join("home/me"), 0o750);
@@ -106,7 +109,10 @@ mod tests {
         let (folder, _) = first_blocking(&file, &stranger).expect("blocked");
         assert_eq!(folder, dir.path().join("home/me"));
         mode(&dir.path().join("home/me"), 0o751);
-        assert_eq!(first_blocking(&file, &stranger).map(|(folder, _)| folder.to_owned()), Some(inner.clone()));
+        assert_eq!(
+            first_blocking(&file, &stranger).map(|(folder, _)| folder.to_owned()),
+            Some(inner.clone())
+        );
         mode(&inner, 0o711);
         assert!(first_blocking(&file, &stranger).is_none());
         assert!(first_blocking(&file, &Ids { user: 0, groups: vec![] }).is_none());

@@ -31,7 +31,8 @@ pub async fn prepare(ground: &Ground, wanted: &Wanted) -> Result<Prepared, Cloud
         std::io::ErrorKind::AlreadyExists => exists(&wanted.name, &folder),
         _ => CloudError::file(&folder, format!("the folder can't be made: {error}")),
     })?;
-    let prepared = Prepared { folder: folder.clone(), image: path, size, emulator, arch: ground.arch().to_owned() };
+    let prepared =
+        Prepared { folder: folder.clone(), image: path, size, emulator, arch: ground.arch().to_owned() };
     let filled = fill(ground, wanted, &image, &prepared).await;
     if let Err(error) = filled {
         // Made a moment ago, by this call.
@@ -41,10 +42,16 @@ pub async fn prepare(ground: &Ground, wanted: &Wanted) -> Result<Prepared, Cloud
     Ok(prepared)
 }
 
-async fn fill(ground: &Ground, wanted: &Wanted, image: &Image, prepared: &Prepared) -> Result<(), CloudError> {
+async fn fill(
+    ground: &Ground,
+    wanted: &Wanted,
+    image: &Image,
+    prepared: &Prepared,
+) -> Result<(), CloudError> {
     let folder = &prepared.folder;
     // QEMU's user passes, nobody lists.
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o711)).map_err(|error| CloudError::file(folder, error))?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o711))
+        .map_err(|error| CloudError::file(folder, error))?;
     let record = Record {
         name: wanted.name.clone(),
         image: wanted.image.reference.clone(),
@@ -83,7 +90,11 @@ fn exists(name: &str, folder: &Path) -> CloudError {
 ///
 /// # Errors
 /// [`CloudError`] of the reference, the download, the checksum, the image.
-pub async fn image(ground: &Ground, wanted: &ImageWanted, places: &Places) -> Result<(PathBuf, Image), CloudError> {
+pub async fn image(
+    ground: &Ground,
+    wanted: &ImageWanted,
+    places: &Places,
+) -> Result<(PathBuf, Image), CloudError> {
     let checksum = wanted.checksum.as_deref();
     let path = match Reference::parse(&wanted.reference)? {
         Reference::Url { url, file } => fetch::get(ground, &url, &file, places, checksum).await?,
@@ -111,6 +122,8 @@ fn emulator(ground: &Ground) -> Result<PathBuf, CloudError> {
     let names = ["/usr/bin/qemu-kvm-one", &system, "/usr/libexec/qemu-kvm", "/usr/bin/qemu-kvm"];
     let found = names.into_iter().find(|path| ground.root.exists(path)).map(PathBuf::from);
     found.ok_or_else(|| {
-        CloudError::Program(format!("there is no {system} on this host; install QEMU (qemu-system-x86, qemu-kvm)"))
+        CloudError::Program(format!(
+            "there is no {system} on this host; install QEMU (qemu-system-x86, qemu-kvm)"
+        ))
     })
 }

@@ -85,7 +85,8 @@ fn is_file_name(text: &str) -> bool {
 /// # Errors
 /// [`CloudError::NotInLibrary`] tells what there is.
 pub fn in_library(name: &str, library: &Path) -> Result<PathBuf, CloudError> {
-    let found = ENDINGS.iter().map(|ending| library.join(format!("{name}{ending}"))).find(|path| path.is_file());
+    let found =
+        ENDINGS.iter().map(|ending| library.join(format!("{name}{ending}"))).find(|path| path.is_file());
     found.ok_or_else(|| CloudError::NotInLibrary {
         name: name.to_owned(),
         library: library.to_owned(),
@@ -125,7 +126,9 @@ mod tests {
         ] {
             assert_eq!(Reference::parse(&text).expect(&text), expected);
         }
-        assert!(matches!(Reference::parse("HTTPS://h/x"), Ok(Reference::Url { url, .. }) if url == "https://h/x"));
+        assert!(
+            matches!(Reference::parse("HTTPS://h/x"), Ok(Reference::Url { url, .. }) if url == "https://h/x")
+        );
     }
 
     #[test]
@@ -161,7 +164,10 @@ mod tests {
         for name in ["ubuntu-24.04.qcow2", "b.img"] {
             std::fs::write(dir.path().join(name), "").expect("a file");
         }
-        assert_eq!(in_library("ubuntu-24.04", dir.path()).expect("found"), dir.path().join("ubuntu-24.04.qcow2"));
+        assert_eq!(
+            in_library("ubuntu-24.04", dir.path()).expect("found"),
+            dir.path().join("ubuntu-24.04.qcow2")
+        );
         assert_eq!(in_library("b.img", dir.path()).expect("found"), dir.path().join("b.img"));
         let error = in_library("c", dir.path()).expect_err("none").to_string();
         assert!(error.ends_with("there are: b.img, ubuntu-24.04.qcow2"), "{error}");

@@ -49,7 +49,10 @@ pub async fn remove(ground: &Ground, images: &Path, name: &str) -> Result<(), Cl
         }
     }
     fs::remove_dir(&folder).map_err(|error| {
-        CloudError::file(&folder, format!("the VM is deleted, but the folder holds other files, which are kept ({error})"))
+        CloudError::file(
+            &folder,
+            format!("the VM is deleted, but the folder holds other files, which are kept ({error})"),
+        )
     })
 }
 
@@ -64,8 +67,9 @@ mod tests {
     use crate::node::tools::fake::Fake;
 
     fn ground(domains: Result<&'static str, i32>) -> Ground {
-        let tools =
-            Fake(move |_: &Ask| domains.map(str::to_owned).map_err(|status| (status, "no libvirt".to_owned())));
+        let tools = Fake(move |_: &Ask| {
+            domains.map(str::to_owned).map_err(|status| (status, "no libvirt".to_owned()))
+        });
         Ground::new(Arc::new(tools), Root::system(), "x86_64", "test:///default", |_| {})
     }
 

@@ -185,7 +185,11 @@ pub fn folder_of(images: &Path, name: &str) -> Result<PathBuf, CloudError> {
 pub fn check_name(name: &str) -> Result<(), String> {
     let inside = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    if name.len() <= 50 && name.chars().all(inside) && ends(name.chars().next()) && ends(name.chars().next_back()) {
+    if name.len() <= 50
+        && name.chars().all(inside)
+        && ends(name.chars().next())
+        && ends(name.chars().next_back())
+    {
         return Ok(());
     }
     Err(format!(

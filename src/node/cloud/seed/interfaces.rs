@@ -104,7 +104,10 @@ mod tests {
         let text = network_config(&[Interface {
             mac: "52:54:00:AB:00:01".to_owned(),
             addresses: vec!["192.0.2.7/24".to_owned(), "2001:db8::7/64".to_owned()],
-            gateways: vec!["192.0.2.1".parse().expect("an address"), "2001:db8::1".parse().expect("an address")],
+            gateways: vec![
+                "192.0.2.1".parse().expect("an address"),
+                "2001:db8::1".parse().expect("an address"),
+            ],
             resolvers: vec!["9.9.9.9".parse().expect("an address")],
             search: vec!["example.org".to_owned()],
         }])
@@ -124,17 +127,17 @@ mod tests {
 
     #[test]
     fn an_interface_without_address_uses_dhcp_and_its_resolvers() {
-        let text = network_config(&[Interface { mac: "52:54:00:00:00:01".to_owned(), ..Interface::default() }]);
+        let text =
+            network_config(&[Interface { mac: "52:54:00:00:00:01".to_owned(), ..Interface::default() }]);
         let nic = &read(&text.expect("a text"))["ethernets"]["nic0"];
-        assert_eq!(
-            *nic,
-            serde_json::json!({"match": {"macaddress": "52:54:00:00:00:01"}, "dhcp4": true})
-        );
+        assert_eq!(*nic, serde_json::json!({"match": {"macaddress": "52:54:00:00:00:01"}, "dhcp4": true}));
     }
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for text in ["192.0.2.7", "192.0.2.7/33", "192.0.2.7/0", "a/24", "2001:db8::7/129", "192.0.2.7/24\nx: y"] {
+        for text in
+            ["192.0.2.7", "192.0.2.7/33", "192.0.2.7/0", "a/24", "2001:db8::7/129", "192.0.2.7/24\nx: y"]
+        {
             assert!(check_address(text).is_err(), "{text}");
         }
     }

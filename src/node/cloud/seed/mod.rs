@@ -3,6 +3,9 @@
 mod interfaces;
 mod user;
 
+pub use interfaces::check_address;
+pub use user::check_key;
+
 use std::path::Path;
 use std::time::Duration;
 

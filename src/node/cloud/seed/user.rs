@@ -135,8 +135,7 @@ pub fn kind(own: &str) -> Result<&'static str, String> {
 
 fn multipart(parts: &[(&str, &str)]) -> String {
     // Parts are in base64, so the boundary can't occur in them.
-    let mut text =
-        "Content-Type: multipart/mixed; boundary=\"==kvmad==\"\nMIME-Version: 1.0\n\n".to_owned();
+    let mut text = "Content-Type: multipart/mixed; boundary=\"==kvmad==\"\nMIME-Version: 1.0\n\n".to_owned();
     for (number, (kind, part)) in parts.iter().enumerate() {
         text.push_str(&format!(
             "--==kvmad==\nContent-Type: {kind}; charset=\"utf-8\"\nMIME-Version: 1.0\n\
@@ -209,7 +208,8 @@ mod tests {
         };
         assert_eq!(body(parts[1]), own);
         assert!(body(parts[2]).starts_with("#cloud-config\n"));
-        let script = user_data(&Seed { user_data: Some("#!/bin/sh\nls\n".to_owned()), ..seed() }).expect("a text");
+        let script =
+            user_data(&Seed { user_data: Some("#!/bin/sh\nls\n".to_owned()), ..seed() }).expect("a text");
         assert!(script.contains("text/x-shellscript"));
     }
 
@@ -222,7 +222,10 @@ mod tests {
         };
         assert!(with(|seed| seed.user_data = Some("hello".to_owned())).contains("first line"));
         assert!(with(|seed| seed.user_data = Some("#cloud-config\n a: [\n".to_owned())).contains("no YAML"));
-        assert!(with(|seed| seed.keys = vec!["-----BEGIN OPENSSH PRIVATE KEY-----".to_owned()]).contains("private"));
+        assert!(
+            with(|seed| seed.keys = vec!["-----BEGIN OPENSSH PRIVATE KEY-----".to_owned()])
+                .contains("private")
+        );
         assert!(with(|seed| seed.keys = vec!["ssh-rsa".to_owned()]).contains("no public ssh key"));
         assert!(with(|seed| seed.keys = vec![format!("{KEY}\nssh-rsa AAAA")]).contains("no public ssh key"));
         assert!(with(|seed| seed.user = Some("Root;".to_owned())).contains("name of a user"));
