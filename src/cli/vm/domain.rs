@@ -153,6 +153,7 @@ fn interface(nic: &mut Element, network: &Network) {
     // The defaults may ask for vhost, which libvirt refuses on a host without it; unasked it takes it where it is.
     nic.children.retain(|node| !matches!(node, Node::Element(part) if part.name == "driver"));
     let Network::Nat(name) = network else { return };
+    nic.attributes.retain(|attribute| attribute.name != "type");
     nic.set("type", "network");
     for source in elements(nic).filter(|part| part.name == "source") {
         *source = Element::new("source").attr("network", Sourced::option(name, "network of libvirt"));
