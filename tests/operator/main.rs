@@ -4,3 +4,4 @@
 #[path = "../bed/harness/mod.rs"]
 mod harness;
 mod packages;
+mod vm;

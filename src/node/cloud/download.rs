@@ -194,10 +194,10 @@ fn said(answer: &Answer) -> String {
 /// The ETag of the last answer in `headers` (answers with a redirection come before it), when it is a strong one.
 fn etag_of(headers: &str) -> Option<String> {
     let last = headers.rfind("HTTP/").map_or(headers, |at| &headers[at..]);
-    let found = last.lines().filter_map(|line| line.split_once(':'));
-    let etag =
-        found.filter(|(name, _)| name.trim().eq_ignore_ascii_case("etag")).map(|(_, value)| value.trim());
-    etag.filter(|etag| is_strong(etag)).next_back().map(str::to_owned)
+    let values = last.lines().filter_map(|line| line.split_once(':'));
+    let mut etags =
+        values.filter(|(name, _)| name.trim().eq_ignore_ascii_case("etag")).map(|(_, value)| value.trim());
+    etags.rfind(|etag| is_strong(etag)).map(str::to_owned)
 }
 
 /// A weak ETag does not say that the bytes are the same.

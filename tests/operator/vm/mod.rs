@@ -1,0 +1,5 @@
+//! VMs from cloud images: `kvmad vm`, and the same under oned.
+
+mod bed;
+mod hand;
+mod server;
