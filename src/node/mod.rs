@@ -76,6 +76,9 @@ enum Command {
     Look(monitor::command::LookArgs),
     /// Move a running domain to another host or datastore, for the action script
     Migrate(migrate::MigrateArgs),
+    /// Take the files of a VM that comes to this host
+    #[command(hide = true)]
+    Receive,
     /// Become a program that ends with its parent
     #[command(hide = true)]
     Tied(tied::TiedArgs),
@@ -98,6 +101,7 @@ pub fn main() -> ExitCode {
         Command::Metrics(args) => monitor::command::metrics(&args),
         Command::Check(args) => check::command::main(args),
         Command::Look(args) => monitor::command::look(args),
+        Command::Receive => migrate::receive::main(),
         Command::Migrate(args) => migrate::main(&args),
         Command::Tied(args) => tied::main(&args),
         Command::Version => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::action::Action;
+use super::files::Files;
 use super::job::{Job, time};
 use super::libvirt::{Domain, Libvirt};
 use super::settings::{Remedy, Settings};
@@ -15,7 +16,7 @@ use super::transfer::{Ended, Transfer, arguments};
 use super::transport::{data_uri, libvirt_uri};
 use super::truth::{Pair, Place};
 use super::voice::Voice;
-use super::{End, after};
+use super::{End, after, copy, datastore, storage};
 use crate::node::tools::Tools;
 use crate::template::xml::Document;
 
@@ -35,6 +36,8 @@ pub struct Migration<'a> {
     pub tools: Arc<dyn Tools>,
     /// This runs on the front-end: the source is another host, too.
     pub from_afar: bool,
+    /// The folder of remotes on every host.
+    pub remote: &'a str,
 }
 
 /// The domain as it was found.
@@ -49,6 +52,15 @@ struct Found {
 impl Migration<'_> {
     /// Does it.
     pub async fn run(&self) -> End {
+        if self.action.source == self.action.target {
+            return match self.sides() {
+                Ok((host, _)) if !self.from_afar => datastore::run(self, &host).await,
+                Ok(_) => {
+                    self.failed("only the script migrate can move a VM to another datastore of its host")
+                }
+                Err(why) => self.failed(&why),
+            };
+        }
         match self.begin().await {
             Ok(found) => self.carry_out(&found).await,
             Err(end) => end,
@@ -122,49 +134,89 @@ impl Migration<'_> {
     }
 
     async fn carry_out(&self, found: &Found) -> End {
-        let pair = &found.pair;
-        let snapshots = match self.take_snapshots(found).await {
+        let snapshots = match self.read_snapshots(found).await {
             Ok(snapshots) => snapshots,
-            Err(end) => return end,
+            Err(why) => return self.failed(&why),
         };
+        let files = match self.take_files(found).await {
+            Ok(files) => files,
+            Err(why) => return self.failed(&why),
+        };
+        if let Err(why) = snapshots.forget(&found.pair.source, &found.pair.uuid).await {
+            self.return_snapshots(&snapshots, &found.pair).await;
+            let left = files.undo().await;
+            return self.failed(&format!("its snapshots can't be carried over: {why}{left}"));
+        }
+        let pair = &found.pair;
         if self.term.is_cancelled() {
             self.return_snapshots(&snapshots, pair).await;
-            return self.failed("the driver ended it before it began");
+            return self.failed(&format!("the driver ended it before it began{}", files.undo().await));
         }
         let downtime =
             after::set_downtime(&pair.source, &pair.uuid, self.settings.max_downtime, self.voice).await;
-        let (ended, place) = self.transfer(found).await;
+        let (ended, place) = self.transfer(found, &files.options).await;
         match place {
             Place::Target(warning) => {
                 self.arrived(found, &snapshots, &ended, warning).await;
                 End::Done
             }
-            Place::Source(text) => {
+            Place::Source { text, clean } => {
                 self.return_snapshots(&snapshots, pair).await;
                 after::restore_downtime(&pair.source, &pair.uuid, downtime).await;
-                self.failed(&format!("{}; {text}", why(&ended)))
+                let left = if clean { files.undo().await } else { files.left() };
+                self.failed(&format!("{}; {text}{left}", why(&ended)))
             }
             Place::NotTarget(text) => {
                 self.snapshots_left(&snapshots);
-                self.failed(&format!("{}; {text}", why(&ended)))
+                self.failed(&format!("{}; {text}{}", why(&ended), files.left()))
             }
             Place::Unknown(text) => {
                 self.snapshots_left(&snapshots);
-                let End::Failed(text) = self.failed(&format!("{}; {text}", why(&ended))) else {
-                    return End::Done;
-                };
-                End::Unknown(text)
+                let text = format!("{}; {text}{}", why(&ended), files.left());
+                match self.failed(&text) {
+                    End::Failed(text) => End::Unknown(text),
+                    end => end,
+                }
             }
         }
     }
 
+    /// Brings the files of the VM to the target, when it sees others.
+    async fn take_files(&self, found: &Found) -> Result<Files, String> {
+        let mut files = Files::default();
+        if self.action.shared || self.from_afar {
+            return Ok(files);
+        }
+        let from = self.action.from.clone().or_else(|| after::folder_of(&found.domain));
+        let from = from.ok_or("the action does not name the folder of the VM")?;
+        let to = self.action.to.clone().unwrap_or_else(|| from.clone());
+        let storage = storage::plan(&self.tools, &found.domain, &from, &to, self.settings.ask).await?;
+        files.fills(&storage);
+        if Path::new(&from).components().ne(Path::new(&to).components()) {
+            let args = ["dumpxml", "--migratable", "--security-info", &found.pair.uuid];
+            files.rewrite(&found.pair.source.call(args).await?, &to)?;
+        }
+        files.at = Some(copy::Where::Host(self.action.target.clone(), self.remote.to_owned()));
+        let stall = self.settings.stall.unwrap_or(self.settings.ask);
+        let around =
+            copy::Around { term: self.term, voice: self.voice, progress: self.settings.progress, stall };
+        files.made = copy::carry(
+            &storage,
+            &copy::Where::Host(self.action.target.clone(), self.remote.to_owned()),
+            &around,
+        )
+        .await?;
+        Ok(files)
+    }
+
     /// Runs virsh, once more without post-copy when that alone could not begin, and finds out where the domain is.
-    async fn transfer(&self, found: &Found) -> (Ended, Place) {
+    async fn transfer(&self, found: &Found, more: &[String]) -> (Ended, Place) {
         let mut postcopy = self.settings.may(Remedy::PostCopy);
         loop {
-            let (ended, place) = self.attempt(found, postcopy).await;
+            let (ended, place) = self.attempt(found, more, postcopy).await;
             let began = ended.last.is_some_and(|job| job.moved() > 0);
-            let again = postcopy && !began && ended.given_up.is_none() && matches!(place, Place::Source(_));
+            let again =
+                postcopy && !began && ended.given_up.is_none() && matches!(place, Place::Source { .. });
             if !again || ended.result.is_ok() || self.term.is_cancelled() {
                 return (ended, place);
             }
@@ -173,9 +225,9 @@ impl Migration<'_> {
         }
     }
 
-    async fn attempt(&self, found: &Found, postcopy: bool) -> (Ended, Place) {
+    async fn attempt(&self, found: &Found, more: &[String], postcopy: bool) -> (Ended, Place) {
         let pair = &found.pair;
-        let mut more = Vec::new();
+        let mut more = more.to_vec();
         if found.persistent {
             more.extend(["--persistent", "--undefinesource"].map(str::to_owned));
         }
@@ -203,20 +255,13 @@ impl Migration<'_> {
         (ended, place)
     }
 
-    async fn take_snapshots(&self, found: &Found) -> Result<Snapshots, End> {
-        let (source, uuid) = (&found.pair.source, &found.pair.uuid);
-        let snapshots = Snapshots::read(source, uuid).await.map_err(|why| self.failed(&why))?;
-        if snapshots.is_empty() {
-            return Ok(snapshots);
-        }
+    /// Reads the snapshots, and keeps in the VM's folder those that it does not hold yet.
+    async fn read_snapshots(&self, found: &Found) -> Result<Snapshots, String> {
+        let snapshots = Snapshots::read(&found.pair.source, &found.pair.uuid).await?;
         if let Some(folder) = after::folder_of(&found.domain).filter(|_| !self.from_afar)
             && let Err(why) = snapshots.keep(Path::new(&folder))
         {
             self.voice.warning(&why);
-        }
-        if let Err(why) = snapshots.forget(source, uuid).await {
-            self.return_snapshots(&snapshots, &found.pair).await;
-            return Err(self.failed(&format!("its snapshots can't be carried over: {why}")));
         }
         Ok(snapshots)
     }

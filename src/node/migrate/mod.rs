@@ -3,17 +3,24 @@
 //!
 //! One file a job: what is asked ([`action`]), how ([`settings`], [`transport`]), each host's libvirt ([`libvirt`]), the
 //! migration itself ([`transfer`], [`job`], [`stall`]), the truth after trouble ([`judge`], [`truth`]), the snapshots
-//! ([`snapshots`]), small things around it ([`after`]).
+//! ([`snapshots`]), the files of local storage ([`storage`], [`image`], [`files`], [`copy`], [`receive`]), the move
+//! between datastores of a host ([`datastore`]), small things around it ([`after`]).
 
 pub mod action;
 pub mod after;
+pub mod copy;
+pub mod datastore;
+pub mod files;
 pub mod hosts;
+pub mod image;
 pub mod job;
 pub mod judge;
 pub mod libvirt;
+pub mod receive;
 pub mod settings;
 pub mod snapshots;
 pub mod stall;
+pub mod storage;
 pub mod transfer;
 pub mod transport;
 pub mod truth;
@@ -44,6 +51,9 @@ pub struct MigrateArgs {
     /// The source is another host, too: this runs on the front-end
     #[arg(long)]
     from_afar: bool,
+    /// The folder of remotes, the same on every host
+    #[arg(long, default_value = "/var/tmp/one")]
+    remote: String,
     /// uuid or name of the domain
     #[arg(allow_hyphen_values = true)]
     deploy_id: String,
@@ -121,6 +131,7 @@ async fn migrate(args: &MigrateArgs, voice: &Voice) -> End {
         term: &term,
         tools: Arc::new(Real::default()),
         from_afar: args.from_afar,
+        remote: &args.remote,
     };
     migration.run().await
 }

@@ -40,7 +40,12 @@ pub enum Place {
     /// On the target; what is not as it should be.
     Target(Option<String>),
     /// On the source.
-    Source(String),
+    Source {
+        /// For people.
+        text: String,
+        /// Nothing of it is on the target.
+        clean: bool,
+    },
     /// Not on the target; more is not known.
     NotTarget(String),
     /// Nobody can tell.
@@ -122,19 +127,25 @@ impl Pair {
                 why(source)
             ))),
             Next::Stayed if matches!(source, Side::Says(domain) if domain.runs() == self.ran) => {
-                Place::Source(format!("the VM is on host {here} as before and nothing of it on host {there}"))
+                let text = format!("the VM is on host {here} as before and nothing of it on host {there}");
+                Place::Source { text, clean: true }
             }
-            Next::Stayed => Place::Source(format!(
-                "the VM is on host {here} but stands still; nothing of it is on host {there}"
-            )),
-            Next::StayedUnconfirmed => Place::Source(match target {
-                Side::Silent(why) => format!(
-                    "the VM is on host {here} as before; host {there} could not be asked, something may be left there ({why})"
-                ),
-                Side::Says(_) => format!(
-                    "the VM is on host {here} as before; host {there} has a domain of this uuid, which was not touched"
-                ),
-            }),
+            Next::Stayed => {
+                let text =
+                    format!("the VM is on host {here} but stands still; nothing of it is on host {there}");
+                Place::Source { text, clean: true }
+            }
+            Next::StayedUnconfirmed => {
+                let text = match target {
+                    Side::Silent(why) => format!(
+                        "the VM is on host {here} as before; host {there} could not be asked, something may be left there ({why})"
+                    ),
+                    Side::Says(_) => format!(
+                        "the VM is on host {here} as before; host {there} has a domain of this uuid, which was not touched"
+                    ),
+                };
+                Place::Source { text, clean: false }
+            }
             Next::NotArrived => Place::NotTarget(format!(
                 "host {there} has nothing of the VM; host {here} could not be asked ({}); nothing was removed",
                 why(source)

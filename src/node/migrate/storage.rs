@@ -1,0 +1,327 @@
+//! What of a VM's storage must go along when the target sees other files: its whole folder. Disks that the guest writes
+//! are made empty at the target and filled while it runs; everything else in the folder nobody writes, so it is copied
+//! before. What lies outside of the folder must be there on the target already.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::image::{Image, chain};
+use super::receive::Request;
+use crate::node::tools::Tools;
+use crate::template::xml::{Document, Element};
+
+/// What is to be done at the target, and what virsh must know.
+#[derive(Debug, Default)]
+pub struct Storage {
+    /// Folder of the VM here, links resolved.
+    pub from: PathBuf,
+    /// Folder of the VM there.
+    pub to: String,
+    /// What comes into that folder, in order. For each `File` the path of its data here.
+    pub requests: Vec<(Request, Option<PathBuf>)>,
+    /// Disks that are filled while the guest runs.
+    pub disks: Vec<Disk>,
+    /// Read-only disks whose files are copied.
+    pub read_only: Vec<Disk>,
+    /// What must be there already.
+    pub need: Vec<String>,
+    /// Bytes that it takes there.
+    pub bytes: u64,
+    /// Bytes that are copied before.
+    pub copied: u64,
+}
+
+/// A disk of the domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// Its name in the guest, as `vda`.
+    pub target: String,
+    /// Its file there.
+    pub file: String,
+    /// Its file here, as the domain names it.
+    pub before: String,
+    /// It has a backing file, which is not copied into it.
+    pub layered: bool,
+    /// disk, cdrom, floppy.
+    pub device: String,
+    /// raw, qcow2 ...
+    pub format: String,
+}
+
+/// Names in the folder that stay behind: of an action that was given up.
+fn stays_behind(name: &str) -> bool {
+    name.starts_with("checkpoint") || name.ends_with(".new") || name.ends_with(".kvmad-new")
+}
+
+/// What is made anew by every action, so that an old one may be replaced.
+fn may_be_replaced(name: &str) -> bool {
+    name.ends_with(".xml") || name.starts_with("deployment.") || name == "snap.current"
+}
+
+/// Looks at the domain and at its folder `from`; it is to become `to`.
+///
+/// # Errors
+/// What can't be taken along, and why.
+pub async fn plan(
+    tools: &Arc<dyn Tools>,
+    domain: &Document,
+    from: &str,
+    to: &str,
+    limit: Duration,
+) -> Result<Storage, String> {
+    let folder = fs::canonicalize(from).map_err(|error| format!("the VM's folder {from}: {error}"))?;
+    let mut storage = Storage { from: folder.clone(), to: to.to_owned(), ..Storage::default() };
+    let mut tops = BTreeMap::new();
+    for disk in domain.root().children("devices").flat_map(|devices| devices.children("disk")) {
+        let Some((path, target)) = source_of(disk) else { continue };
+        let real = fs::canonicalize(path).map_err(|error| format!("disk {target}, {path}: {error}"))?;
+        let Some(inside) = real.strip_prefix(&folder).ok().filter(|_| disk.attribute("type") == Some("file"))
+        else {
+            storage.need.push(path.to_owned());
+            continue;
+        };
+        let device = disk.attribute("device").unwrap_or("disk").to_owned();
+        let written = device == "disk" && disk.child("readonly").is_none();
+        let mut images = chain(tools, path, limit).await?;
+        let backing = images.split_off(1);
+        storage.need.extend(outside(&folder, &backing));
+        let entry = Disk {
+            target,
+            file: below(to, inside),
+            before: path.to_owned(),
+            layered: !backing.is_empty(),
+            device,
+            format: images[0].format.clone(),
+        };
+        if !written {
+            storage.read_only.push(entry);
+            continue;
+        }
+        let image = images.remove(0);
+        if image.encrypted || !["raw", "qcow2"].contains(&image.format.as_str()) {
+            return Err(format!(
+                "disk {}, {path}: a disk of format {} can't be copied",
+                entry.target,
+                shown(&image)
+            ));
+        }
+        tops.insert(inside.to_path_buf(), (image, backing.into_iter().next()));
+        storage.disks.push(entry);
+    }
+    storage.walk(Path::new(""), &tops)?;
+    Ok(storage)
+}
+
+fn shown(image: &Image) -> String {
+    format!("{}{}", image.format, if image.encrypted { ", encrypted" } else { "" })
+}
+
+/// Path and target of a disk that is a file or a block device.
+fn source_of(disk: &Element) -> Option<(&str, String)> {
+    let source = disk.child("source")?;
+    let path = source.attribute("file").or_else(|| source.attribute("dev"))?;
+    Some((path, disk.child("target")?.attribute("dev")?.to_owned()))
+}
+
+/// Backing files that do not lie in the folder.
+fn outside(folder: &Path, backing: &[Image]) -> Vec<String> {
+    let local = backing.iter().map(|image| &image.filename).filter(|name| name.starts_with('/'));
+    let apart = local.filter(|name| fs::canonicalize(name).is_ok_and(|real| !real.starts_with(folder)));
+    apart.cloned().collect()
+}
+
+fn below(to: &str, inside: &Path) -> String {
+    format!("{}/{}", to.trim_end_matches('/'), inside.display())
+}
+
+impl Storage {
+    /// Whether a disk keeps its backing files, so that only its top layer is filled.
+    #[must_use]
+    pub fn layered(&self) -> bool {
+        self.disks.iter().any(|disk| disk.layered)
+    }
+
+    fn walk(
+        &mut self,
+        inside: &Path,
+        tops: &BTreeMap<PathBuf, (Image, Option<Image>)>,
+    ) -> Result<(), String> {
+        let here = self.from.join(inside);
+        let failed = |path: &Path, error: &std::io::Error| format!("{}: {error}", path.display());
+        let entries = fs::read_dir(&here).map_err(|error| failed(&here, &error))?;
+        let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+        names.sort();
+        for name in names {
+            let Some(name) = name.to_str() else {
+                return Err(format!("{} holds a file whose name is no text", here.display()));
+            };
+            if stays_behind(name) {
+                continue;
+            }
+            let inside = inside.join(name);
+            let path = self.from.join(&inside);
+            let about = fs::symlink_metadata(&path).map_err(|error| failed(&path, &error))?;
+            let there = below(&self.to, &inside);
+            if about.is_dir() {
+                self.requests.push((Request::Folder { path: there, mode: about.mode() & 0o777 }, None));
+                self.walk(&inside, tops)?;
+            } else if about.is_symlink() {
+                let to = fs::read_link(&path).map_err(|error| failed(&path, &error))?;
+                let to = self.moved(&to.to_string_lossy());
+                self.requests.push((Request::Link { path: there, to }, None));
+            } else if let Some((image, backing)) = tops.get(&inside) {
+                self.disk(there, &path, about.mode() & 0o777, image, backing.as_ref());
+            } else if about.is_file() {
+                self.bytes += about.blocks() * 512;
+                self.copied += about.blocks() * 512;
+                let replace = may_be_replaced(name);
+                let file =
+                    Request::File { path: there, size: about.len(), mode: about.mode() & 0o777, replace };
+                self.requests.push((file, Some(path)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A disk that the guest writes. Its internal snapshots can't come through the guest's eyes, so the image is copied
+    /// for their sake and what is not theirs is emptied.
+    fn disk(&mut self, there: String, path: &Path, mode: u32, image: &Image, backing: Option<&Image>) {
+        self.bytes += image.actual_size;
+        let backing = image.backing_filename.as_ref().zip(backing).map(|(name, below)| {
+            let format = image.backing_filename_format.clone().unwrap_or_else(|| below.format.clone());
+            (self.moved(name), format)
+        });
+        if !image.snapshots.is_empty() {
+            let size = fs::metadata(path).map_or(0, |about| about.len());
+            self.copied += image.actual_size;
+            let file = Request::File { path: there.clone(), size, mode, replace: false };
+            self.requests.push((file, Some(path.to_path_buf())));
+            self.requests.push((Request::OnlySnapshots { path: there, backing }, None));
+            return;
+        }
+        let cluster = image.cluster_size.filter(|_| image.format == "qcow2");
+        let (format, size) = (image.format.clone(), image.virtual_size);
+        self.requests.push((Request::Disk { path: there, format, size, mode, cluster, backing }, None));
+    }
+
+    /// A path that is written down somewhere, as it is at the target.
+    fn moved(&self, path: &str) -> String {
+        let clean: PathBuf = Path::new(path).components().collect();
+        match clean.strip_prefix(&self.from) {
+            Ok(inside) if path.starts_with('/') => below(&self.to, inside),
+            _ => path.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::tools::fake::Fake;
+    use std::os::unix::fs::symlink;
+
+    async fn planned(disks: &str, fill: impl Fn(&Path), images: &'static str) -> Result<Storage, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = fs::canonicalize(folder.path()).expect("a folder").join("7");
+        fs::create_dir(&at).expect("a folder");
+        fill(&at);
+        let home = at.display().to_string();
+        let domain = disks.replace("HOME", &home);
+        let domain =
+            Document::parse(format!("<domain><devices>{domain}</devices></domain>")).expect("a domain");
+        let answer = images.replace("HOME", &home);
+        let tools: Arc<dyn Tools> = Arc::new(Fake(move |_: &_| Ok(answer.clone())));
+        let mut storage = plan(&tools, &domain, &home, "/ds/101/7", Duration::from_secs(1)).await?;
+        for disk in &mut storage.disks {
+            disk.before = disk.before.replace(&home, "HOME");
+        }
+        Ok(storage)
+    }
+
+    const DISK: &str =
+        "<disk type='file' device='disk'><source file='HOME/disk.0.snap/1'/><target dev='vda'/></disk>";
+    const CHAIN: &str = r#"[{"virtual-size": 4194304, "filename": "HOME/disk.0.snap/1", "cluster-size": 65536, "format": "qcow2", "actual-size": 4096, "backing-filename": "HOME/disk.0.snap/0"},
+        {"virtual-size": 4194304, "filename": "HOME/disk.0.snap/0", "format": "raw"}]"#;
+
+    fn layers(at: &Path) {
+        fs::create_dir(at.join("disk.0.snap")).expect("a folder");
+        for name in ["disk.0.snap/0", "disk.0.snap/1", "vm.xml", "checkpoint", "disk.1"] {
+            fs::write(at.join(name), name).expect("a file");
+        }
+        symlink(at.join("disk.0.snap/1"), at.join("disk.0")).expect("a link");
+        symlink(".", at.join("disk.0.snap/disk.0.snap")).expect("a link");
+    }
+
+    #[tokio::test]
+    async fn the_folder_goes_along_and_the_top_layer_is_made_empty() {
+        let storage = planned(DISK, layers, CHAIN).await.expect("a plan");
+        assert_eq!(storage.disks[0].before, "HOME/disk.0.snap/1");
+        assert_eq!(storage.disks[0].file, "/ds/101/7/disk.0.snap/1");
+        assert!(storage.layered() && storage.need.is_empty());
+        let lines: Vec<String> = storage
+            .requests
+            .iter()
+            .map(|(request, data)| match request {
+                Request::Folder { path, .. } => format!("folder {path}"),
+                Request::Link { path, to } => format!("link {path} {to}"),
+                Request::File { path, replace, .. } => format!("file {path} {replace} {}", data.is_some()),
+                Request::Disk { path, format, size, backing, .. } => {
+                    format!("disk {path} {format} {size} {backing:?}")
+                }
+                other => format!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "link /ds/101/7/disk.0 /ds/101/7/disk.0.snap/1",
+                "folder /ds/101/7/disk.0.snap",
+                "file /ds/101/7/disk.0.snap/0 false true",
+                "disk /ds/101/7/disk.0.snap/1 qcow2 4194304 Some((\"/ds/101/7/disk.0.snap/0\", \"raw\"))",
+                "link /ds/101/7/disk.0.snap/disk.0.snap .",
+                "file /ds/101/7/disk.1 false true",
+                "file /ds/101/7/vm.xml true true",
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn what_lies_elsewhere_must_be_there_and_what_is_only_read_is_copied() {
+        let outside = tempfile::NamedTempFile::new().expect("a file");
+        let path = outside.path().display().to_string();
+        let disks = format!(
+            "<disk type='file' device='disk'><source file='{path}'/><target dev='vda'/></disk>\
+             <disk type='file' device='cdrom'><source file='HOME/disk.1'/><target dev='hda'/><readonly/></disk>\
+             <disk type='network' device='disk'><source protocol='rbd' name='one/x'/><target dev='vdb'/></disk>\
+             <disk type='file' device='cdrom'><target dev='hdb'/></disk>"
+        );
+        let image = r#"[{"virtual-size": 512, "filename": "x", "format": "raw"}]"#;
+        let storage = planned(&disks, layers, image).await.expect("a plan");
+        assert_eq!(storage.need, [path]);
+        assert!(storage.disks.is_empty());
+        assert_eq!((storage.read_only.len(), storage.read_only[0].target.as_str()), (1, "hda"));
+    }
+
+    #[tokio::test]
+    async fn snapshots_inside_an_image_come_with_a_copy_of_it() {
+        let disk = "<disk type='file'><source file='HOME/disk.1'/><target dev='vda'/></disk>";
+        let image = r#"[{"virtual-size": 512, "filename": "x", "format": "qcow2", "snapshots": [{"name": "snap-0"}]}]"#;
+        let storage = planned(disk, layers, image).await.expect("a plan");
+        let only = Request::OnlySnapshots { path: "/ds/101/7/disk.1".into(), backing: None };
+        assert!(storage.requests.iter().any(|(request, _)| *request == only));
+    }
+
+    #[tokio::test]
+    async fn what_can_t_be_copied_is_refused_by_name() {
+        let disk = "<disk type='file'><source file='HOME/disk.1'/><target dev='vda'/></disk>";
+        let image = r#"[{"virtual-size": 512, "filename": "x", "format": "qcow2", "encrypted": true}]"#;
+        let why = planned(disk, layers, image).await.expect_err("refused");
+        assert!(why.contains("vda") && why.contains("encrypted"), "{why}");
+        let gone = "<disk type='file'><source file='HOME/disk.9'/><target dev='vdc'/></disk>";
+        assert!(planned(gone, layers, image).await.expect_err("refused").contains("disk vdc"));
+    }
+}
