@@ -115,11 +115,23 @@ impl Agent {
     /// # Errors
     /// [`SendError`]; it is also written down.
     pub async fn send(&self, kind: Kind, success: bool, text: &str) -> Result<(), SendError> {
+        self.deliver(kind, success, text, false).await
+    }
+
+    /// The same by TCP: what a host's recovery hangs on must not be lost without a sign.
+    ///
+    /// # Errors
+    /// [`SendError`]; it is also written down.
+    pub async fn send_surely(&self, kind: Kind, success: bool, text: &str) -> Result<(), SendError> {
+        self.deliver(kind, success, text, true).await
+    }
+
+    async fn deliver(&self, kind: Kind, success: bool, text: &str, surely: bool) -> Result<(), SendError> {
         let text = text.trim();
         let Some(sender) = self.sender.as_ref().filter(|_| !text.is_empty()) else { return Ok(()) };
         let message =
             Message { kind, success, host: self.about.id, epoch: self.epoch(), text: text.to_owned() };
-        let result = sender.send(&message).await;
+        let result = sender.send(&message, surely).await;
         match &result {
             Ok(bytes) => self.journal.sent(&message, clock(), Ok(*bytes)),
             Err(error) => self.journal.sent(&message, clock(), Err(&error.to_string())),

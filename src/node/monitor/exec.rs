@@ -47,7 +47,7 @@ pub fn waiting(root: &Root) -> Vec<(i64, i64, PathBuf)> {
 }
 
 /// Asks for all commands that are under way. Nothing is started when there are none. A VM whose agent does not answer is
-/// asked again next time and holds up nobody.
+/// asked again next time and holds up no other.
 pub async fn collect(root: &Root, virsh: &Virsh, limit: std::time::Duration) -> Results {
     let mut results = Results::default();
     if waiting(root).is_empty() {
@@ -61,11 +61,18 @@ pub async fn collect(root: &Root, virsh: &Virsh, limit: std::time::Duration) -> 
         return results;
     }
     results._lock = Some(lock);
+    let mut asking = tokio::task::JoinSet::new();
     for (vm, pid, file) in waiting(root) {
-        let command =
-            serde_json::json!({"execute": "guest-exec-status", "arguments": {"pid": pid}}).to_string();
-        let Ok(answer) = virsh.guest(&format!("one-{vm}"), &command, limit).await else { continue };
-        if let Some(block) = block(vm, pid, &answer) {
+        let virsh = virsh.clone();
+        asking.spawn(async move {
+            let command =
+                serde_json::json!({"execute": "guest-exec-status", "arguments": {"pid": pid}}).to_string();
+            let answer = virsh.guest(&format!("one-{vm}"), &command, limit).await.ok()?;
+            Some((block(vm, pid, &answer)?, file))
+        });
+    }
+    while let Some(ended) = asking.join_next().await {
+        if let Ok(Some((block, file))) = ended {
             results.text.push_str(&block);
             results.files.push(file);
         }

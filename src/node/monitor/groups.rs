@@ -40,22 +40,30 @@ pub async fn beacon(agent: Shared) {
     }
 }
 
-/// SYSTEM_HOST: each period, and when it is wanted at once (SIGUSR1, the end of trouble).
+/// SYSTEM_HOST: each period, and when it is wanted at once (SIGUSR1, the end of trouble): then by TCP, and again until it
+/// was taken.
 pub async fn system(agent: Shared, mut memory: SystemMemory) {
     let mut ticks = period(agent.config.periods.system);
+    // A host that was in trouble stays failed until a good message has arrived.
+    let mut surely = false;
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = agent.system_now.notified() => ticks.reset(),
+            () = agent.system_now.notified() => {
+                ticks.reset();
+                surely = true;
+            }
         }
         let text = gather::system(&agent, &mut memory).await;
         let told = match agent.trouble() {
             // It would make the host good again.
             Some(reason) => agent.send(Kind::System, false, &reason).await,
+            None if surely => agent.send_surely(Kind::System, true, &text).await,
             None => agent.send(Kind::System, true, &text).await,
         };
-        if told.is_err() {
-            ticks.reset_after(agent.limits.resend.min(agent.config.periods.system));
+        match told {
+            Ok(()) => surely &= agent.trouble().is_some(),
+            Err(_) => ticks.reset_after(agent.limits.resend.min(agent.config.periods.system)),
         }
     }
 }

@@ -23,6 +23,9 @@ use super::{events, exec, files, groups, serving};
 use crate::host::process::Start;
 use crate::node::root::Root;
 
+/// Pause before an agent starts anew because a part of it failed.
+const BETWEEN_FAILURES: Duration = Duration::from_secs(5);
+
 /// How an agent starts.
 #[derive(Debug, Clone)]
 pub struct Begin {
@@ -68,12 +71,13 @@ async fn live(
     let mut tasks = JoinSet::new();
     tasks.spawn(events::follow(agent.virsh.uri().to_owned(), tell));
     let mut parts = Parts::new(&agent, Watcher::new(Arc::clone(&agent), news));
-    let reply = parts.first_round(&agent).await?;
-    if begin.again {
+    match parts.first_round(&agent).await {
+        Ok(reply) if !begin.again => print_and_let_go(&reply)?,
         // What the first round found is told as any other round.
-        agent.system_now.notify_one();
-    } else {
-        print_and_let_go(&reply)?;
+        Ok(_) => agent.system_now.notify_one(),
+        // The host is watched already: it is in trouble, and says so until libvirt answers.
+        Err(reason) if begin.again => agent.fault(reason),
+        Err(reason) => return Err(reason),
     }
     files::write(&agent);
     save_config(&agent);
@@ -89,6 +93,8 @@ async fn live(
                 _ => "a part of the agent ended",
             };
             let _ = agent.send(Kind::Beacon, false, what).await;
+            // Whatever made it fail may still be there.
+            tokio::time::sleep(BETWEEN_FAILURES).await;
             renew(&begin, tasks, lock).await
         }
         () = replaced => renew(&begin, tasks, lock).await,

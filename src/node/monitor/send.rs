@@ -84,13 +84,14 @@ impl Sender {
         message.encode(self.key.as_ref()).map_or(usize::MAX, |bytes| bytes.len())
     }
 
-    /// Sends `message`: states by TCP, all else by UDP when it fits. Returns the number of bytes.
+    /// Sends `message`: by TCP when it must arrive (`surely`, and states), all else by UDP when it fits. Returns the number of
+    /// bytes.
     ///
     /// # Errors
     /// [`SendError`]; the message must then count as not sent. A datagram may be lost without an error.
-    pub async fn send(&self, message: &Message) -> Result<usize, SendError> {
+    pub async fn send(&self, message: &Message, surely: bool) -> Result<usize, SendError> {
         let bytes = message.encode(self.key.as_ref())?;
-        if message.kind == Kind::State || bytes.len() > self.datagram {
+        if surely || message.kind == Kind::State || bytes.len() > self.datagram {
             self.by_tcp(&bytes).await?;
         } else {
             let sent = self.udp.send_to(&bytes, self.target).await;
@@ -177,24 +178,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_ones_go_by_udp_and_states_and_large_ones_by_tcp() {
+    async fn small_ones_go_by_udp_and_states_large_ones_and_what_must_arrive_by_tcp() {
         let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let target = tcp.local_addr().expect("address");
         let udp = UdpSocket::bind(target).await.expect("the same port");
         let sender = sender(target, 100).await;
-        sender.send(&message(Kind::Beacon, "1")).await.expect("sent");
+        sender.send(&message(Kind::Beacon, "1"), false).await.expect("sent");
         let mut buffer = [0; 1000];
         let length = udp.recv(&mut buffer).await.expect("there");
         assert_eq!(Message::decode(&buffer[..length]).expect("good"), message(Kind::Beacon, "1"));
         let noise: String = (0..500_u32).map(|n| char::from(33 + (n * n % 90) as u8)).collect();
-        for sent in [message(Kind::State, "x"), message(Kind::System, &noise)] {
+        for (sent, surely) in [
+            (message(Kind::State, "x"), false),
+            (message(Kind::System, &noise), false),
+            (message(Kind::System, "x"), true),
+        ] {
             let receive = async {
                 let (mut stream, _) = tcp.accept().await.expect("a connection");
                 let mut all = Vec::new();
                 stream.read_to_end(&mut all).await.expect("read");
                 all
             };
-            let (all, result) = tokio::join!(receive, sender.send(&sent));
+            let (all, result) = tokio::join!(receive, sender.send(&sent, surely));
             result.expect("sent");
             assert_eq!(Message::decode(&all).expect("good"), sent);
         }
@@ -205,7 +210,8 @@ mod tests {
         let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let target = free.local_addr().expect("address");
         drop(free);
-        let error = sender(target, 1000).await.send(&message(Kind::State, "x")).await.expect_err("refused");
+        let error =
+            sender(target, 1000).await.send(&message(Kind::State, "x"), false).await.expect_err("refused");
         assert!(error.to_string().contains("refused"), "{error}");
     }
 

@@ -126,6 +126,8 @@ fn a_domain_that_does_not_answer_holds_up_no_other() {
     let mut monitored = Monitored::new(HOST, 5906, SHORT, "libvirt_timeout = 6s\n");
     let (hung, other) = (Paused::create(HOST, "one-5906"), Paused::create(HOST, "one-5907"));
     monitored.start();
+    // The agent outlives the driver that started it, and the ssh connection with that.
+    monitored.driver.kill();
     monitored.receiver.text(0, Kind::Vm, &hung.uuid, PATIENCE);
     let process = hung.emulator();
     processes::signal(process, "STOP");
