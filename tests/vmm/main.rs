@@ -2,6 +2,7 @@
 //! 4.14 (`tests/corpus`), and what its drivers ran for them.
 
 mod carried;
+mod contracts;
 mod corpus;
 mod devices;
 mod expected;
