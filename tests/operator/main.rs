@@ -5,5 +5,5 @@ mod attributes;
 #[path = "../bed/harness/mod.rs"]
 mod harness;
 mod packages;
-mod vm;
 mod readme;
+mod vm;

@@ -121,7 +121,7 @@ fn disk_args(p: &Parts<'_>) -> String {
     let disk = p.flagged(&["DISK"], "ATTACH");
     let target = value(disk, "TARGET");
     let index = u32::from(target.as_bytes()[target.len() - 1] - b'a');
-    format!("{} {} {target} {index} $document64", p.id, p.get("DISK_TARGET_PATH"))
+    format!("{} {} {target} {index}", p.id, p.get("DISK_TARGET_PATH"))
 }
 
 fn nic_args(p: &Parts<'_>, nic: &str) -> String {
@@ -210,11 +210,15 @@ pub fn expected(verb: &str, text: &str) -> Vec<String> {
         "ATTACHDISK" => {
             let back = p.tm(&p.get("TM_COMMAND_ROLLBACK"), None, "-");
             let bring = p.tm(&p.get("TM_COMMAND"), None, "-");
-            [with_undo(one(bring), one(back)), one(p.vmm("attach_disk", &disk_args(&p)))].concat()
+            [
+                with_undo(one(bring), one(back)),
+                one(p.vmm("attach_disk", &format!("{} $document64", disk_args(&p)))),
+            ]
+            .concat()
         }
         "DETACHDISK" => {
             let take = p.vmm("detach_disk", &disk_args(&p));
-            let back = p.vmm("attach_disk", &disk_args(&p));
+            let back = p.vmm("attach_disk", &format!("{} $document64", disk_args(&p)));
             [with_undo(one(take), one(back)), one(p.tm(&p.get("TM_COMMAND"), None, "-"))].concat()
         }
         "ATTACHNIC" if text.contains("<ALIAS_ID>") => {

@@ -53,7 +53,7 @@ pub struct Arguments {
 
 /// Lays or takes back; what was done goes to `out`.
 pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let remotes = arguments.remotes.clone().unwrap_or_else(|| Paths::from_environment().remotes());
+    let remotes = arguments.remotes.clone().unwrap_or_else(|| Paths::from_environment().var.join("remotes"));
     if !["vmm", "im"].iter().any(|name| remotes.join(name).is_dir()) {
         let _ = writeln!(
             err,

@@ -12,24 +12,27 @@ pub(crate) fn attach(builder: &Builder<'_>) -> Planned {
     if let Some(line) = builder.action.filled("TM_COMMAND_ROLLBACK") {
         bring = bring.undone_by(Command::parse(&line)?.step("tm_attach_rollback"));
     }
-    Ok((vec![bring, device(builder, "attach_disk")?], Info::Output("attach_disk")))
+    Ok((vec![bring, device(builder, "attach_disk", &[Value::Document])?], Info::Output("attach_disk")))
 }
 
 /// DETACHDISK. When the transfer manager can't take the disk away the VM gets it back: `oned` keeps it.
 pub(crate) fn detach(builder: &Builder<'_>) -> Planned {
     let command = builder.command()?;
-    let detach = device(builder, "detach_disk")?.undone_by(device(builder, "attach_disk")?);
+    let detach = device(builder, "detach_disk", &[])?;
+    let detach = detach.undone_by(device(builder, "attach_disk", &[Value::Document])?);
     Ok((vec![detach, command.step("tm_detach")], Info::Output("detach_disk")))
 }
 
-/// `attach_disk` or `detach_disk` for the flagged disk: deploy id, path, target, index, document.
-fn device(builder: &Builder<'_>, script: &str) -> Result<Step, Refusal> {
+/// `attach_disk` or `detach_disk` for the flagged disk: deploy id, path, target, index; only `attach_disk` takes the
+/// document as an argument too.
+fn device(builder: &Builder<'_>, script: &str, more: &[Value]) -> Result<Step, Refusal> {
     let disk = builder.action.flagged("DISK", "ATTACH").ok_or_else(|| builder.expecting(ATTACH_TARGET))?;
     let target = disk.filled("TARGET").ok_or_else(|| builder.expecting(ATTACH_TARGET))?;
     let index = index(&target, disk.filled("DEV_PREFIX").as_deref());
     let path = text(builder.action.text("DISK_TARGET_PATH"));
     let id = builder.deploy_id()?;
-    Ok(builder.vmm(script, [id, path, text(target), text(index.to_string()), Value::Document]))
+    let args = [id, path, text(target), text(index.to_string())];
+    Ok(builder.vmm(script, args.into_iter().chain(more.iter().cloned())))
 }
 
 /// Number of a target: `vda` 0, `vdz` 25, `vdaa` 26. What stands behind the prefix of the bus counts, or, where

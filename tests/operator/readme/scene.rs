@@ -44,7 +44,9 @@ impl Scene {
         let document = fs::read_to_string(corpus.join("documents/001_DEPLOY.xml")).expect("text");
         let from = document.find("<VM>").expect("a VM");
         let to = document.rfind("</VM>").expect("its end") + "</VM>".len();
-        fs::write(scene.at("onevm.xml"), &document[from..to]).expect("written");
+        // The recording's own name for a format, which is none of libvirt's.
+        let vm = document[from..to].replace("dummy_format", "qcow2");
+        fs::write(scene.at("onevm.xml"), vm).expect("written");
         let onevm = format!("#!/bin/sh\ncat '{}'\n", scene.at("onevm.xml").display());
         fs::write(scene.at("usr/bin/onevm"), onevm).expect("written");
         fs::set_permissions(scene.at("usr/bin/onevm"), fs::Permissions::from_mode(0o755)).expect("its mode");
