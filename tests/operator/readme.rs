@@ -1,17 +1,14 @@
 //! Every command in the README, and every one in the guide's blocks, is run: here, on the test bed, or in the test that is
 //! named. A command that is new and not in the table fails; so does one in the table that no page has any more.
 
+mod bed;
 mod scene;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use self::scene::{Scene, bare};
-use crate::harness::bed;
-use crate::harness::front_end::FrontEnd;
-use crate::harness::vm::Vm;
+use self::scene::Scene;
 
 /// What becomes of a command.
 enum How {
@@ -32,7 +29,7 @@ const ACCOUNT: &str =
 const NO_ONE: &str = "OpenNebula's own; it is not on this machine";
 
 const TABLE: &[(&str, How)] = &[
-    ("make demo", Elsewhere("readme::bed_the_demo_runs, without the release build before it")),
+    ("make demo", Elsewhere("readme::bed::the_demo_runs, without the release build before it")),
     ("make test", Elsewhere("it is what runs this test")),
     ("make bench", Elsewhere("it reports and never fails; minutes")),
     ("make package", Elsewhere(DEB)),
@@ -157,41 +154,6 @@ fn the_commands_that_need_no_host_do_what_the_page_says() {
         assert!(status == *expected || unchecked, "{command}: exit status {status}: {out}");
         assert!(!out.trim().is_empty() || command.contains('>'), "{command} said nothing");
     }
-}
-
-#[test]
-#[ignore = "needs the test bed: make test"]
-fn bed_the_commands_for_hosts_do_what_the_page_says() {
-    let _bed = bed::shared();
-    let front = FrontEnd::staged();
-    // Its domain goes away with it.
-    let vm = Vm::new(&front, 8200, "node1").without_guest();
-    front.put("042_DEPLOY.xml", 0o644, &vm.deploy().xml());
-    for (command, how) in TABLE {
-        let Bed(expected) = how else { continue };
-        let words =
-            bare(command).replacen("kvmad", &front.folder().join("bin/kvmad").display().to_string(), 1);
-        let mut run = bed::as_oneadmin(bed::FRONT_END);
-        run.arg("env").args(front.environment());
-        run.args(["bash", "-c", &format!("cd {} && {words}", front.folder().display())]);
-        let output = bed::run(run);
-        let said =
-            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert_eq!(output.status.code(), Some(*expected), "{command}: {said}");
-        assert!(said.contains("node1"), "{command}: {said}");
-    }
-}
-
-#[test]
-#[ignore = "needs the test bed: make test"]
-fn bed_the_demo_runs() {
-    let _bed = bed::shared();
-    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/demo");
-    let output = bed::run(Command::new(demo));
-    let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("DEPLOY SUCCESS"), "{said}");
 }
 
 #[test]
