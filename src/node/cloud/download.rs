@@ -92,7 +92,7 @@ async fn watched(
     places: &Places,
 ) -> Result<Result<Answer, String>, CloudError> {
     let size = || fs::metadata(part).map_or(0, |meta| meta.len());
-    let mut running = ground.tools().ask(ground.tied(ask));
+    let mut running = Box::pin(ground.ask_tied(ask));
     let mut tick = interval(Duration::from_millis(500));
     let (mut told, mut last) = (Instant::now(), size());
     loop {
@@ -226,5 +226,37 @@ mod tests {
         ] {
             assert_eq!(etag_of(headers).as_deref(), expected, "{headers}");
         }
+    }
+
+    /// A host without curl; its wget writes a file.
+    struct OnlyWget;
+
+    impl crate::node::tools::Tools for OnlyWget {
+        fn ask(&self, ask: Ask) -> crate::host::job::Boxed<'_, Result<Answer, String>> {
+            Box::pin(async move {
+                if ask.program != "wget" {
+                    return Err(format!("{}: there is no such program", ask.program));
+                }
+                let output = ask.args.iter().find_map(|arg| arg.strip_prefix("--output-document="));
+                fs::write(output.expect("a file"), "image").expect("written");
+                let (stdout, stderr) = (String::new(), String::new());
+                Ok(Answer { ended: Ended::Exited(0), stdout, stderr, dropped: 0 })
+            })
+        }
+    }
+
+    fn places(folder: &Path) -> Places {
+        Places { base: folder.to_owned(), limit: 1 << 20, ..Places::of(&crate::settings::Cloud::default()) }
+    }
+
+    #[tokio::test]
+    async fn a_host_without_curl_uses_wget() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let root = crate::node::root::Root::system();
+        let ground = Ground::new(std::sync::Arc::new(OnlyWget), root, "x86_64", "test:///default", |_| {});
+        let (part, version) = (dir.path().join(".x.part"), dir.path().join(".x.version"));
+        let ending = run(&ground, "https://h/x", &part, &version, &places(dir.path())).await.expect("a try");
+        assert_eq!((ending, fs::read_to_string(part).expect("the part")), (Ending::Complete, "image".to_owned()));
+        assert!(!version.exists(), "wget tells no version, so nothing is gone on with");
     }
 }

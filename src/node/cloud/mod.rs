@@ -34,7 +34,7 @@ use clap::Subcommand;
 use super::monitor::setup::{libvirt_uri, remotes_of_program};
 use super::monitor::virsh::Virsh;
 use super::root::Root;
-use super::tools::{Ask, Real, Tools};
+use super::tools::{Answer, Ask, Ended, Real, Tools};
 use error::CloudError;
 
 /// What is done for VMs from cloud images. What is made is told on stdout as JSON.
@@ -141,9 +141,22 @@ impl Ground {
         Virsh::new(self.tools.clone(), &self.uri, LIBVIRT)
     }
 
-    /// `ask` so that its program ends with this process, however that ends.
-    #[must_use]
-    pub fn tied(&self, ask: Ask) -> Ask {
+    /// Asks a program that ends with this process, however that ends. The error is that it could not be started.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn ask_tied(&self, ask: Ask) -> Result<Answer, String> {
+        let program = ask.program.clone();
+        let ask = Self::tied(ask);
+        let tied = ask.program != program;
+        match self.tools.ask(ask).await {
+            // The status of `tied` for a program that is not there, as of a shell.
+            Ok(answer) if tied && answer.ended == Ended::Exited(127) => Err(answer.stderr.trim().to_owned()),
+            other => other,
+        }
+    }
+
+    fn tied(ask: Ask) -> Ask {
         let own =
             std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|n| n == "kvmad-node"));
         let Some(own) = own else { return ask };

@@ -93,7 +93,7 @@ pub async fn make(
 }
 
 async fn qemu_img(ground: &Ground, args: Vec<String>, limit: Duration) -> Result<(), CloudError> {
-    let ask = ground.tied(Ask::new("qemu-img", args, limit));
-    let answer = ground.tools().ask(ask).await.map_err(|reason| missing(&reason))?;
+    let asked = ground.ask_tied(Ask::new("qemu-img", args, limit)).await;
+    let answer = asked.map_err(|reason| missing(&reason))?;
     answer.good("qemu-img", limit).map(|_| ()).map_err(CloudError::Program)
 }

@@ -27,18 +27,12 @@ pub async fn prepare(ground: &Ground, wanted: &Wanted) -> Result<Prepared, Cloud
     let (path, image) = image(ground, &wanted.image, &wanted.places).await?;
     let size = overlay::size(wanted.image.size, &image, &path)?;
     fetch::make_folder(&wanted.images)?;
-    fs::create_dir(&folder).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => exists(&wanted.name, &folder),
-        _ => CloudError::file(&folder, format!("the folder can't be made: {error}")),
-    })?;
-    let prepared =
-        Prepared { folder: folder.clone(), image: path, size, emulator, arch: ground.arch().to_owned() };
-    let filled = fill(ground, wanted, &image, &prepared).await;
-    if let Err(error) = filled {
-        // Made a moment ago, by this call.
-        let _ = fs::remove_dir_all(&folder);
-        return Err(error);
-    }
+    // It gets its name when it is complete; what is not goes away with `new`.
+    let new = tempfile::Builder::new().prefix(".new-").tempdir_in(&wanted.images);
+    let new = new.map_err(|error| CloudError::file(&folder, format!("the folder can't be made: {error}")))?;
+    let prepared = Prepared { folder, image: path, size, emulator, arch: ground.arch().to_owned() };
+    fill(ground, wanted, &image, &prepared, new.path()).await?;
+    fs::rename(new.path(), &prepared.folder).map_err(|_| exists(&wanted.name, &prepared.folder))?;
     Ok(prepared)
 }
 
@@ -47,8 +41,8 @@ async fn fill(
     wanted: &Wanted,
     image: &Image,
     prepared: &Prepared,
+    folder: &Path,
 ) -> Result<(), CloudError> {
-    let folder = &prepared.folder;
     // QEMU's user passes, nobody lists.
     fs::set_permissions(folder, fs::Permissions::from_mode(0o711))
         .map_err(|error| CloudError::file(folder, error))?;
@@ -62,8 +56,8 @@ async fn fill(
     };
     write_private(&folder.join(spec::RECORD), super::json(&record)?.as_bytes())?;
     seed::make(ground, &wanted.seed, &folder.join("disk.1")).await?;
-    let (disk, size) = (folder.join("disk.0"), prepared.size);
-    overlay::make(ground, &prepared.image, image, &disk, size, Form::Overlay).await
+    let disk = folder.join("disk.0");
+    overlay::make(ground, &prepared.image, image, &disk, prepared.size, Form::Overlay).await
 }
 
 async fn refuse_existing(ground: &Ground, folder: &Path, name: &str) -> Result<(), CloudError> {

@@ -340,7 +340,7 @@ fn under_oned_a_volatile_disk_with_cloud_image_and_the_seed_are_made_by_deploy_a
     vm.wait_said("READY at", 1, BOOT);
     let disks =
         vm.console().lines().find(|line| line.contains("GUEST: disks:")).expect("its disks").to_owned();
-    assert!(disks.contains(" vda=131072") && disks.contains(" vdz="), "{disks}");
+    assert!(disks.contains(" vda=131072") && disks.contains(" vdb="), "the disk and the seed: {disks}");
     let seed = bed::run({
         let mut command = Command::new("isoinfo");
         command.args(["-R", "-x", "/user-data", "-i"]).arg(vm.folder().join("kvmad-seed.iso"));

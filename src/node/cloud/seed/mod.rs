@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::Ground;
 use super::error::CloudError;
 use super::spec::Seed;
-use crate::node::tools::{Ask, Ended};
+use crate::node::tools::Ask;
 
 /// Programs that make a seed, the first that is there does it, and what each needs before the common arguments.
 const MAKERS: [(&str, &[&str]); 3] =
@@ -47,15 +47,8 @@ async fn run_maker(ground: &Ground, inside: &Path, image: &Path) -> Result<(), C
         let mut args: Vec<String> = before.iter().map(|word| (*word).to_owned()).collect();
         args.extend(["-quiet", "-volid", "cidata", "-joliet", "-rock", "-output"].map(str::to_owned));
         args.extend([image, inside].map(|path| path.to_string_lossy().into_owned()));
-        let ask = ground.tied(Ask::new(program, args, LIMIT));
-        let tied = ask.program != program;
-        match ground.tools().ask(ask).await {
-            // By `tied`, whose status for a program that is not there is that of a shell.
-            Ok(answer) if tied && answer.ended == Ended::Exited(127) => {}
-            Ok(answer) => {
-                return answer.good(program, LIMIT).map(|_| ()).map_err(CloudError::Program);
-            }
-            Err(_) => {}
+        if let Ok(answer) = ground.ask_tied(Ask::new(program, args, LIMIT)).await {
+            return answer.good(program, LIMIT).map(|_| ()).map_err(CloudError::Program);
         }
     }
     Err(CloudError::Program(
