@@ -24,7 +24,7 @@ pub fn run(arguments: &Arguments, err: &mut dyn Write) -> Result<String, Stop> {
     // Also makes sure that the VM runs and that the host has the script.
     let (display, remotes) = on_site(async |site| {
         let display = site.ask(host, &["display", name], "").await?;
-        Ok((display, site.started.core.scripts_remote_dir().to_owned()))
+        Ok((display, site.remote_dir.clone()))
     })?;
     let display = display.trim();
     if arguments.display {

@@ -27,10 +27,18 @@ use crate::vmm::verb::Verb;
 /// The script on a host that answers.
 pub const SCRIPT: &str = "vmm/kvm/cloud";
 
+/// Remotes of the package, for a machine that is no front-end of OpenNebula.
+const OWN_REMOTES: &str = "/usr/share/kvmad/remotes";
+
+/// Where these go on a host: not into the folder of a front-end that the host may belong to.
+const OWN_PLACE: &str = "/var/tmp/kvmad";
+
 /// This front-end and its connections.
 pub struct Site {
     /// Settings, paths, environment.
     pub started: Started,
+    /// Folder of the remotes on hosts.
+    pub remote_dir: String,
     pool: Arc<Pool>,
     cancel: CancellationToken,
 }
@@ -43,10 +51,11 @@ where
     let started = surroundings().map_err(Stop::usage)?;
     let runtime = start::runtime().map_err(|error| Stop::unchecked(error.to_string()))?;
     runtime.block_on(async {
-        let options = PoolOptions::new(&started.settings, &started.paths, started.core.scripts_remote_dir());
+        let options = options(&started);
+        let remote_dir = options.remote_dir.clone();
         let pool = Arc::new(Pool::new(options).map_err(|error| Stop::unchecked(error.to_string()))?);
         let cancel = CancellationToken::new();
-        let site = Arc::new(Site { started, pool, cancel: cancel.clone() });
+        let site = Arc::new(Site { started, remote_dir, pool, cancel: cancel.clone() });
         let interrupt = tokio::spawn(async move {
             if tokio::signal::ctrl_c().await.is_ok() {
                 cancel.cancel();
@@ -57,6 +66,15 @@ where
         site.pool.close().await;
         done
     })
+}
+
+/// Those of the front-end; without one the remotes of the package, in a place of their own.
+fn options(started: &Started) -> PoolOptions {
+    let options = PoolOptions::new(&started.settings, &started.paths, started.core.scripts_remote_dir());
+    if options.remotes.is_dir() || !Path::new(OWN_REMOTES).is_dir() {
+        return options;
+    }
+    PoolOptions { remotes: OWN_REMOTES.into(), remote_dir: OWN_PLACE.to_owned(), ..options }
 }
 
 impl Site {
@@ -104,7 +122,8 @@ impl Site {
             }),
             on_notice: Arc::new(move |line| tell(&noticed, line)),
             turn: Arc::new(AlwaysMyTurn),
-            cancel: self.cancel.clone(),
+            // What is asked after an interrupt tidies up.
+            cancel: if self.cancel.is_cancelled() { CancellationToken::new() } else { self.cancel.clone() },
         }
     }
 
@@ -120,10 +139,8 @@ impl Site {
         domain: Option<MakeDomain>,
         stores: bool,
     ) -> Result<String, Stop> {
-        let (mut options, _) = VmmOptions::parse("one_vmm_exec", ["kvm".to_owned()])
+        let (options, _) = VmmOptions::parse("one_vmm_exec", ["kvm".to_owned()])
             .map_err(|error| Stop::usage(error.to_string()))?;
-        // The maker is put in below; this only says that there is one.
-        options.generate_domain = None;
         let mut setup = Setup::of_driver(&options, |name| self.started.variable(name));
         setup.generate_domain = domain.is_some();
         let action = Action::from_xml(document).map_err(|error| Stop::usage(error.to_string()))?;

@@ -256,7 +256,10 @@ mod tests {
         let ground = Ground::new(std::sync::Arc::new(OnlyWget), root, "x86_64", "test:///default", |_| {});
         let (part, version) = (dir.path().join(".x.part"), dir.path().join(".x.version"));
         let ending = run(&ground, "https://h/x", &part, &version, &places(dir.path())).await.expect("a try");
-        assert_eq!((ending, fs::read_to_string(part).expect("the part")), (Ending::Complete, "image".to_owned()));
+        assert_eq!(
+            (ending, fs::read_to_string(part).expect("the part")),
+            (Ending::Complete, "image".to_owned())
+        );
         assert!(!version.exists(), "wget tells no version, so nothing is gone on with");
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::harness::{bed, wait_for};
+use crate::harness::{bed, processes, wait_for};
 
 /// What one request got.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.socat.kill();
+        // It is a child of the program that entered the host's namespaces.
+        for pid in processes::children(self.socat.id()) {
+            processes::signal(pid, "TERM");
+        }
         let _ = self.socat.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
