@@ -32,6 +32,8 @@ pub struct Document {
     pub user_template: String,
     /// Folder of the system datastore, without the VM's own.
     pub datastore: String,
+    /// Whether each host has a folder of its own there (SHARED = NO).
+    pub local_storage: bool,
 }
 
 fn escaped(text: &str) -> String {
@@ -97,7 +99,7 @@ impl Document {
             ds = cdata("DS_MAD", "-"),
             tm = cdata("TM_MAD", "shared"),
             base = cdata("BASE_PATH", &self.datastore),
-            shared = cdata("SHARED", "YES"),
+            shared = cdata("SHARED", if self.local_storage { "NO" } else { "YES" }),
         )
     }
 
