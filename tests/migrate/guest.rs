@@ -242,9 +242,14 @@ impl Guest {
 
     /// Sends MIGRATE. [`Guest::went`] tells how it ended.
     pub fn leave(&self, driver: &mut Driver, target: &str) -> Leaving {
-        let log = console::length(&self.domain(), target);
-        let replies = driver.conversation.replies("MIGRATE", self.id);
+        let leaving = self.leaving(target, driver.conversation.replies("MIGRATE", self.id));
         driver.send("MIGRATE", self.id, &self.migration(target).payload());
+        leaving
+    }
+
+    /// What is to be known before it goes to `target`: where its words will begin there, and how many replies there were.
+    pub fn leaving(&self, target: &str, replies: usize) -> Leaving {
+        let log = console::length(&self.domain(), target);
         Leaving { target: target.to_owned(), log, replies, at: Instant::now() }
     }
 
@@ -314,7 +319,9 @@ impl Guest {
     pub fn type_line(&self, line: &str) {
         let tty = bed::virsh(&self.host, &["ttyconsole", &self.domain()]).expect("a console");
         let mut command = bed::on(&self.host);
-        command.args(["sh", "-c", "printf '%s\\n' \"$1\" >\"$2\"", "sh", line, &tty]);
+        // QEMU looks once a second whether somebody is there; nothing the guest says may be echoed to it
+        let script = "exec 3<>\"$2\"; stty raw -echo <&3; printf '%s\\r' \"$1\" >&3; sleep 2";
+        command.args(["sh", "-c", script, "sh", line, &tty]);
         assert!(bed::run(command).status.success(), "{tty} on {}", self.host);
     }
 

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::hold::{self, Held, Markers};
-use super::side::{self, Request};
+use super::side::{self, Kvmrc, Request};
 use crate::node::monitor::virsh::Virsh;
 use crate::node::root::Root;
 use crate::node::tools::Real;
@@ -123,8 +123,9 @@ async fn look() -> Result<(), String> {
     let mut text = String::new();
     std::io::stdin().take(64 << 20).read_to_string(&mut text).map_err(|error| error.to_string())?;
     let request: Request = serde_json::from_str(&text).map_err(|error| format!("the request: {error}"))?;
-    let (protocol, options) = (variable("QEMU_PROTOCOL", "qemu+ssh"), variable("MIGRATE_OPTIONS", ""));
-    let side = side::look(&libvirt(), &Root::system(), &request, &protocol, &options).await;
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let kvmrc = Kvmrc::read(set, &request.peer);
+    let side = side::look(&libvirt(), &Root::system(), &request, &kvmrc).await;
     let answer = serde_json::to_string(&side).map_err(|error| error.to_string())?;
     std::io::stdout().write_all(format!("{answer}\n").as_bytes()).map_err(|error| error.to_string())
 }

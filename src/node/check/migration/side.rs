@@ -10,6 +10,8 @@ use tokio::time::timeout;
 
 use super::hold::Marker;
 use super::needs::{self, Needs};
+use crate::host::job::HostName;
+use crate::node::migrate::transport::{data_uri, libvirt_uri};
 use crate::node::monitor::virsh::Virsh;
 use crate::node::root::Root;
 use crate::node::tools::Ask;
@@ -69,16 +71,42 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Time limit of a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// What libvirt connects to.
-#[must_use]
-pub fn peer_uri(protocol: &str, peer: &str) -> String {
-    // Nobody is there to type a password.
-    let ask_nobody = if protocol.contains("ssh") { "?no_tty=1" } else { "" };
-    format!("{protocol}://{peer}/system{ask_nobody}")
+/// What kvmrc of a host says about migrations.
+#[derive(Debug, Clone, Default)]
+pub struct Kvmrc {
+    /// QEMU_PROTOCOL.
+    pub protocol: String,
+    /// MIGRATE_OPTIONS.
+    pub options: String,
+    /// Name or address that MIGRATE_URI gives for the peer; `None`: the peer's libvirt tells its own name.
+    pub data: Option<Told<String>>,
 }
 
-/// Looks at this host and the other one. `protocol` and `options` are those of kvmrc.
-pub async fn look(virsh: &Virsh, root: &Root, request: &Request, protocol: &str, options: &str) -> Side {
+impl Kvmrc {
+    /// Reads it for migrations to `peer`; `variable` gives the variables that are set.
+    pub fn read(variable: impl Fn(&str) -> Option<String>, peer: &str) -> Self {
+        let data = HostName::new(peer)
+            .map_err(|error| error.to_string())
+            .and_then(|peer| data_uri(&variable, &peer).map_err(|error| error.to_string()));
+        Self {
+            protocol: variable("QEMU_PROTOCOL").unwrap_or_else(|| "qemu+ssh".to_owned()),
+            options: variable("MIGRATE_OPTIONS").unwrap_or_default(),
+            data: data.map(|uri| uri.map(|uri| uri_host(&uri))).transpose(),
+        }
+    }
+}
+
+/// The host in `tcp://HOST[:PORT]`; an IPv6 address stands in brackets there.
+fn uri_host(uri: &str) -> String {
+    let authority = uri.split_once("://").map_or(uri, |(_, rest)| rest).split('/').next().unwrap_or_default();
+    match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address.to_owned(),
+        None => authority.split(':').next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Looks at this host and the other one.
+pub async fn look(virsh: &Virsh, root: &Root, request: &Request, kvmrc: &Kvmrc) -> Side {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let capabilities = async {
         let xml = virsh.run(&["capabilities"], Bytes::new(), LIMIT).await?;
@@ -103,10 +131,15 @@ pub async fn look(virsh: &Virsh, root: &Root, request: &Request, protocol: &str,
             None => None,
         }
     };
-    let control = control(virsh, protocol, &request.peer);
+    let control = control(virsh, &kvmrc.protocol, &request.peer);
     let (capabilities, versions, own, peer, peer_own, control, needs) =
         tokio::join!(capabilities, versions, own, addresses(virsh, &request.peer), peer_own, control, needed);
-    let stream = stream(&peer_own, &peer, request.port).await;
+    let data = match &kvmrc.data {
+        Some(Ok(name)) => Some(addresses(virsh, name).await),
+        Some(Err(why)) => Some(Err(why.clone())),
+        None => peer_own.as_ref().map(|(_, own)| own.clone()),
+    };
+    let stream = stream(data.as_ref().unwrap_or(&peer), request.port).await;
     let uuid = capabilities.as_ref().map_err(Clone::clone).and_then(|document| {
         document
             .root()
@@ -120,8 +153,8 @@ pub async fn look(virsh: &Virsh, root: &Root, request: &Request, protocol: &str,
         own,
         machines: known.map(machines).unwrap_or_default(),
         cpu: known.and_then(cpu),
-        protocol: protocol.to_owned(),
-        options: options.to_owned(),
+        protocol: kvmrc.protocol.clone(),
+        options: kvmrc.options.clone(),
         peer: Some(peer),
         peer_own,
         control: Some(control),
@@ -179,22 +212,19 @@ async fn addresses(virsh: &Virsh, name: &str) -> Told<Vec<IpAddr>> {
 }
 
 async fn control(virsh: &Virsh, protocol: &str, peer: &str) -> Told<String> {
-    let uri = peer_uri(protocol, peer);
+    let peer = HostName::new(peer).map_err(|error| error.to_string())?;
+    let uri = libvirt_uri(protocol, &peer).map_err(|error| error.to_string())?;
     let ask = Ask::new("virsh", ["--quiet", "--connect", &uri, "hostname"], LIMIT);
     let answer = virsh.tools().ask(ask).await?.good("virsh", LIMIT);
     answer.map(|name| name.trim().to_owned()).map_err(|reason| format!("{uri}: {reason}"))
 }
 
-/// Connects to the port by the name that QEMU would use.
-async fn stream(
-    peer_own: &Option<(String, Told<Vec<IpAddr>>)>,
-    peer: &Told<Vec<IpAddr>>,
-    port: Option<u16>,
-) -> Option<Told<u16>> {
+/// Connects to the port at the address that QEMU would use.
+async fn stream(addresses: &Told<Vec<IpAddr>>, port: Option<u16>) -> Option<Told<u16>> {
     let port = port?;
-    let by_own = peer_own.as_ref().and_then(|(_, addresses)| addresses.as_ref().ok());
-    let Some(addresses) = by_own.or(peer.as_ref().ok()) else {
-        return Some(Err("the other host has no address here".to_owned()));
+    let addresses = match addresses {
+        Ok(addresses) => addresses,
+        Err(why) => return Some(Err(format!("the target of the memory stream: {why}"))),
     };
     let mut reason = String::new();
     for address in addresses {
@@ -242,7 +272,8 @@ mod tests {
             port: Some(port),
             ..Request::default()
         };
-        let side = look(&virsh, &Root::system(), &request, "qemu+ssh", "").await;
+        let kvmrc = Kvmrc::read(|name| (name == "MIGRATE_URI").then(|| "tcp://node2".to_owned()), "node2");
+        let side = look(&virsh, &Root::system(), &request, &kvmrc).await;
         assert_eq!(side.uuid, Some(Ok("19062f04-b7aa-4e3e-8fcd-de3db72803d6".into())));
         assert_eq!(side.versions, Some(Ok(("9.0.1".into(), "QEMU 7.2.22".into()))));
         assert_eq!(side.machines, ["pc-i440fx-7.2", "pc-q35-7.2"]);
@@ -258,8 +289,19 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         drop(listener);
-        let told = stream(&None, &Ok(vec![IpAddr::from([127, 0, 0, 1])]), Some(port)).await;
+        let told = stream(&Ok(vec![IpAddr::from([127, 0, 0, 1])]), Some(port)).await;
         assert!(told.expect("asked").is_err_and(|why| why.contains("refused")), "closed");
+    }
+
+    #[test]
+    fn the_stream_goes_where_kvmrc_says() {
+        let read = |name: &'static str, value: &'static str| {
+            Kvmrc::read(move |asked| (asked == name).then(|| value.to_owned()), "node2")
+        };
+        assert_eq!(read("x", "").data, None);
+        assert_eq!(read("MIGRATE_URI", "tcp://{short}-mig:49200").data, Some(Ok("node2-mig".to_owned())));
+        assert_eq!(read("MIGRATE_URI_node2", "tcp://[fd00::2]:49200").data, Some(Ok("fd00::2".to_owned())));
+        assert!(read("MIGRATE_URI", "x").data.is_some_and(|data| data.is_err()));
     }
 
     #[test]
