@@ -286,6 +286,28 @@ fn the_status_tells_what_was_sent_and_metrics_are_prometheus_text() {
 }
 
 #[test]
+fn what_does_not_fit_a_datagram_is_split_by_vm_or_goes_by_tcp() {
+    const LIMIT: usize = 1000;
+    let stand = Stand::new(5118).with_env("KVMAD_AGENT_DATAGRAM_LIMIT", &LIMIT.to_string());
+    stand.domains(&(1..=40).map(|vm| (vm, 1, 1)).collect::<Vec<_>>());
+    assert!(stand.start().status.success());
+    stand.receiver.wait_for(Kind::Vm, &uuid(40));
+    wait("each VM in a datagram", || {
+        let all = stand.receiver.messages().into_iter().filter(|(by, m)| *by == "UDP" && m.kind == Kind::Vm);
+        let text: String = all.map(|(_, message)| message.text).collect();
+        (1..=40).all(|vm| text.contains(&uuid(vm))).then_some(())
+    });
+    let raw = stand.receiver.raw();
+    assert!(
+        raw.iter().all(|(by, bytes)| *by != "UDP" || bytes.len() <= LIMIT),
+        "longer than a datagram may be"
+    );
+    let pid = Pid::from_raw(stand.agent_pid().expect("runs")).expect("a number");
+    kill_process(pid, Signal::USR1).expect("signalled");
+    stand.receiver.wait_for(Kind::System, "KVM_MACHINES=");
+}
+
+#[test]
 fn a_second_agent_for_a_host_refuses_and_says_which_one_runs() {
     let stand = Stand::new(5114);
     assert!(stand.start().status.success());

@@ -138,6 +138,9 @@ impl Drop for FrontEnd {
         let _ = fs::remove_dir_all(&self.folder);
         for host in bed::NODES.iter().chain([&bed::DIFFICULT]) {
             let _ = fs::remove_dir_all(bed::host_path(host, &self.remotes));
+            // What pushes to it take turns by.
+            let lock = self.remotes.replace("/var/tmp/", "/var/tmp/.") + ".kvmad-lock";
+            let _ = fs::remove_file(bed::host_path(host, lock));
         }
     }
 }
