@@ -5,6 +5,7 @@ mod bed;
 mod callers;
 mod faults;
 mod hotplug;
+mod migrate;
 mod node;
 mod pci;
 mod place;

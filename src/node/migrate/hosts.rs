@@ -49,6 +49,17 @@ struct Found {
     data: Option<String>,
 }
 
+/// One run of virsh and what came of it.
+struct Attempt {
+    ended: Ended,
+    place: Place,
+    /// What the target had of the domain then, and of its job.
+    seen: Option<(Domain, Option<Job>)>,
+}
+
+/// How long both hosts are asked when virsh is content and they are not.
+const CONTENT: Duration = Duration::from_secs(10);
+
 impl Migration<'_> {
     /// Does it.
     pub async fn run(&self) -> End {
@@ -84,15 +95,19 @@ impl Migration<'_> {
         let Some((uuid, name)) = source.find(&self.action.id).await.map_err(failed)? else {
             return Err(self.not_here(&target).await);
         };
-        let here = source.domain(&uuid).await.map_err(failed)?;
+        let (here, text, persistent, there) = tokio::join!(
+            source.domain(&uuid),
+            source.call(["dumpxml", &uuid]),
+            source.is_persistent(&uuid),
+            target.domain(&uuid)
+        );
+        let here = here.map_err(failed)?;
         if !here.is_active() {
             return Err(self.failed("it does not run there"));
         }
-        let text = source.call(["dumpxml", &uuid]).await.map_err(failed)?;
-        let domain =
-            Document::parse(text).map_err(|error| self.failed(&format!("libvirt's XML of it: {error}")))?;
-        let persistent = source.is_persistent(&uuid).await.map_err(failed)?;
-        let there = target.domain(&uuid).await.map_err(failed)?;
+        let domain = Document::parse(text.map_err(failed)?)
+            .map_err(|error| self.failed(&format!("libvirt's XML of it: {error}")))?;
+        let (persistent, there) = (persistent.map_err(failed)?, there.map_err(failed)?);
         if there.is_active() {
             return Err(
                 self.failed("the target has a running domain of the same uuid, which was not touched")
@@ -154,10 +169,10 @@ impl Migration<'_> {
         }
         let downtime =
             after::set_downtime(&pair.source, &pair.uuid, self.settings.max_downtime, self.voice).await;
-        let (ended, place) = self.transfer(found, &files.options).await;
+        let Attempt { ended, place, seen } = self.transfer(found, &files.options).await;
         match place {
             Place::Target(warning) => {
-                self.arrived(found, &snapshots, &ended, warning).await;
+                self.arrived(found, &snapshots, &ended, warning, seen).await;
                 End::Done
             }
             Place::Source { text, clean } => {
@@ -210,22 +225,23 @@ impl Migration<'_> {
     }
 
     /// Runs virsh, once more without post-copy when that alone could not begin, and finds out where the domain is.
-    async fn transfer(&self, found: &Found, more: &[String]) -> (Ended, Place) {
+    async fn transfer(&self, found: &Found, more: &[String]) -> Attempt {
         let mut postcopy = self.settings.may(Remedy::PostCopy);
         loop {
-            let (ended, place) = self.attempt(found, more, postcopy).await;
+            let attempt = self.attempt(found, more, postcopy).await;
+            let ended = &attempt.ended;
             let began = ended.last.is_some_and(|job| job.moved() > 0);
-            let again =
-                postcopy && !began && ended.given_up.is_none() && matches!(place, Place::Source { .. });
+            let stayed = matches!(attempt.place, Place::Source { .. });
+            let again = postcopy && !began && ended.given_up.is_none() && stayed;
             if !again || ended.result.is_ok() || self.term.is_cancelled() {
-                return (ended, place);
+                return attempt;
             }
-            self.voice.warning(&format!("it is tried again without post-copy: {}", why(&ended)));
+            self.voice.warning(&format!("it is tried again without post-copy: {}", why(ended)));
             postcopy = false;
         }
     }
 
-    async fn attempt(&self, found: &Found, more: &[String], postcopy: bool) -> (Ended, Place) {
+    async fn attempt(&self, found: &Found, more: &[String], postcopy: bool) -> Attempt {
         let pair = &found.pair;
         let mut more = more.to_vec();
         if found.persistent {
@@ -242,17 +258,26 @@ impl Migration<'_> {
             voice: self.voice,
         };
         let ended = transfer.run(&args).await;
-        // That virsh is content is no proof; it has a word only where nobody else can be asked.
-        let patience = if ended.result.is_ok() {
-            self.settings.settle.min(Duration::from_secs(10))
-        } else {
-            self.settings.settle
-        };
+        if ended.result.is_ok() {
+            // That virsh is content is no proof.
+            let (here, there) = tokio::join!(pair.source.domain(&pair.uuid), pair.target.arrived(&pair.uuid));
+            if let (Ok(here), Ok(there)) = (here, there)
+                && !here.is_active()
+                && there.0.is_active()
+            {
+                return Attempt { ended, place: Place::Target(None), seen: Some(there) };
+            }
+        }
+        let patience = if ended.result.is_ok() { CONTENT } else { Duration::MAX };
+        let patience = patience.min(self.settings.settle);
         let place = match pair.place(patience, self.term, self.voice).await {
-            Place::Unknown(text) if ended.result.is_ok() => Place::Target(Some(text)),
+            // It has a word where nobody else can be asked, or where the guest has ended since.
+            Place::Unknown(text) | Place::NotTarget(text) if ended.result.is_ok() => {
+                Place::Target(Some(text))
+            }
             place => place,
         };
-        (ended, place)
+        Attempt { ended, place, seen: None }
     }
 
     /// Reads the snapshots, and keeps in the VM's folder those that it does not hold yet.
@@ -282,7 +307,14 @@ impl Migration<'_> {
         }
     }
 
-    async fn arrived(&self, found: &Found, snapshots: &Snapshots, ended: &Ended, warning: Option<String>) {
+    async fn arrived(
+        &self,
+        found: &Found,
+        snapshots: &Snapshots,
+        ended: &Ended,
+        warning: Option<String>,
+        seen: Option<(Domain, Option<Job>)>,
+    ) {
         let (target, uuid) = (&found.pair.target, &found.pair.uuid);
         if let Err(text) = &ended.result {
             self.voice.warning(&format!(
@@ -293,7 +325,11 @@ impl Migration<'_> {
         if let Some(text) = warning {
             self.voice.warning(&text);
         }
-        let job = match target.arrived(uuid).await {
+        let seen = match seen {
+            Some(seen) => Ok(seen),
+            None => target.arrived(uuid).await,
+        };
+        let job = match seen {
             Ok((domain, job)) => {
                 after::let_run(target, uuid, found.pair.ran, domain, self.voice).await;
                 job

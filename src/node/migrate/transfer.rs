@@ -2,7 +2,7 @@
 //! end.
 //!
 //! `virsh` ends with this program, also when we are killed. libvirt takes that as the wish to abort: the guest goes on at
-//! the source, and the target forgets it.
+//! the source, and the target forgets it. Not when post-copy is possible: a guest that lies on both hosts must be brought to an end.
 
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -156,11 +156,11 @@ impl Transfer<'_> {
     fn start(&self, args: &[String]) -> Start {
         let virsh = ["virsh", "--quiet", "--connect", self.source.uri()].map(str::to_owned);
         let start = match std::env::current_exe() {
-            Ok(own) => {
+            Ok(own) if !self.postcopy => {
                 let parent = std::process::id().to_string();
                 Start::new(own).args(["tied", "--parent", &parent, "--"]).args(virsh)
             }
-            Err(_) => Start::new("virsh").args(&virsh[1..]),
+            _ => Start::new("virsh").args(&virsh[1..]),
         };
         start.args(args).env("LC_ALL", "C").env_remove("LANGUAGE").no_stdin()
     }
