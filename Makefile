@@ -8,7 +8,7 @@ TRIPLE     := $(CPU)-unknown-linux-gnu
 BUILD      := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 STAGE      := $(BUILD)/stage
 BED        := tests/testbed
-SCRIPTS     = $(shell git ls-files remotes tests packaging .ci | while read -r f; do head -c 64 "$$f" | grep -qE '^\#!.*\b(ba|da)?sh\b' && echo "$$f"; done)
+SCRIPTS     = $(shell git ls-files remotes tests packaging .ci | while read -r f; do [ -f "$$f" ] && head -c 64 "$$f" | grep -qE '^\#!.*\b(ba|da)?sh\b' && echo "$$f"; done)
 
 .PHONY: help build stage demo test check bench soak package install clean
 

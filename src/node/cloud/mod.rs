@@ -1,7 +1,7 @@
 //! `kvmad-node cloud`: VMs from cloud images. `kvmad vm` asks for them with a description in JSON, the deploy script
 //! for a VM of OpenNebula with its document.
 //!
-//! [`reference`] says what names an image, [`fetch`] and [`download`] bring it, [`inspect`] says whether it can be used,
+//! [`mod@reference`] says what names an image, [`fetch`] and [`download`] bring it, [`inspect`] says whether it can be used,
 //! [`overlay`] makes a disk of it, [`seed`] tells the guest who it is, [`network`] checks where its interface goes;
 //! [`prepare`] does all of it in order, [`deploy`] the same for a VM of OpenNebula. [`address`], [`list`] and
 //! [`remove`] are for VMs that are there.
