@@ -105,6 +105,14 @@ mod tests {
     }
 
     #[test]
+    fn an_ejected_cd_has_no_counters_and_takes_none_away() {
+        // As libvirt 9 tells a drive without a medium: a name, no path, perhaps no counters.
+        let text = "Domain: 'one-7'\n  state.state=1\n  block.count=2\n  block.0.name=vda\n  block.0.rd.reqs=4\n  block.0.rd.bytes=4096\n  block.1.name=hda\n\n";
+        let domain = &parse(text)[0];
+        assert_eq!((domain.reads, domain.read_bytes, domain.has_block), (4, 4096, true));
+    }
+
+    #[test]
     fn a_value_that_imitates_a_block_starts_none() {
         let text = "Domain: 'a'\n  block.0.path=Domain: 'one-1'\n  state.state=1\nDomain: 'x'  state.state=5'\n  junk\nstate.state=9\n";
         let domains = parse(text);
