@@ -95,6 +95,8 @@ impl Trial {
         let front = stand::front(&[
             ("QEMU_PROTOCOL", "qemu+tcp"),
             ("MIGRATE_SETTLE_TIMEOUT", "20"),
+            ("MIGRATE_STALL_TIMEOUT", "20"),
+            ("VIRSH_TIMEOUT", "15"),
             ("MIGRATE_PROGRESS", "2"),
         ]);
         let mut driver = stand::driver(&front);

@@ -1,9 +1,6 @@
 //! Every fault at every phase, many times: `make soak`. The order and the moments come from a seed (`KVMAD_SOAK_SEED`).
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use crate::faults::{Ended, Fault, Phase, Seeded, Trial};
+use crate::faults::{Fault, Phase, Seeded, Trial};
 use crate::guest::Storage;
 use crate::harness::bed;
 use crate::harness::soak::Table;
@@ -44,90 +41,42 @@ fn order(faults: &[Fault], rounds: usize, seed: &mut Seeded) -> Vec<(Fault, Phas
     all
 }
 
-#[derive(Debug, Default)]
-struct Sum {
-    runs: u32,
-    arrived: u32,
-    stayed: u32,
-    longest: Duration,
-    again: u32,
-}
-
-impl Sum {
-    fn add(&mut self, ended: &Ended, moved: bool) {
-        if ended.missed {
-            self.again += 1;
-            return;
-        }
-        self.runs += 1;
-        self.longest = self.longest.max(ended.took);
-        if moved { self.arrived += 1 } else { self.stayed += 1 }
-    }
-}
-
 /// Runs them all on one guest that goes to and fro; a run that goes wrong is a row, and the next one has a new guest.
 fn run(id: u32, storage: Storage, faults: &[Fault], rounds: usize) {
     let _use = bed::alone();
-    let table = Table::open(
-        "20-migration",
-        "Migration under faults",
-        &[
-            "storage",
-            "fault",
-            "phase",
-            "runs",
-            "arrived, SUCCESS",
-            "stayed, FAILURE or no reply",
-            "longest until the end",
-            "lost, doubled, wrong reply or files lost",
-        ],
-    );
+    let columns = ["storage", "fault", "phase", "reply", "runs on", "until the end", "verdict"];
+    let table = Table::open("20-migration", "Migration under faults", &columns);
     let mut seed = Seeded(seed() ^ u64::from(id));
     let mut trial = Trial::new(id, storage);
-    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
-    let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let (mut runs, mut missed, mut wrong) = (0, 0, Vec::new());
     for (fault, phase) in order(faults, rounds, &mut seed) {
-        let name = format!("{storage:?} | {fault:?} | {phase:?}");
+        let (kind, name, moment) = (format!("{storage:?}"), format!("{fault:?}"), format!("{phase:?}"));
         let source = trial.guest.host.clone();
-        match trial.suffer(fault, phase, &mut seed) {
+        runs += 1;
+        let (reply, place, took, verdict) = match trial.suffer(fault, phase, &mut seed) {
             Ok(ended) => {
-                let moved = ended.host != source;
-                eprintln_row(&name, &ended.reply, &ended.info);
-                sums.entry(name).or_default().add(&ended, moved);
+                missed += u32::from(ended.missed);
+                let place = if ended.host == source { "source" } else { "target" };
+                let verdict = if ended.missed { "over before the moment came" } else { "good" };
+                (ended.reply, place, format!("{:.0} s", ended.took.as_secs_f64()), verdict.to_owned())
             }
             Err(why) => {
-                eprintln_row(&name, "WRONG", &why);
-                sums.entry(name.clone()).or_default().runs += 1;
-                wrong.entry(name).or_default().push(why);
+                let first = why.lines().next().unwrap_or_default().to_owned();
+                wrong.push(format!("{kind}, {name}, {moment}: {why}"));
                 drop(trial);
                 trial = Trial::new(id, storage);
+                ("?".to_owned(), "?", String::new(), format!("WRONG: {first}"))
             }
-        }
+        };
+        table.row(&[&kind, &name, &moment, &reply, place, &took, &verdict]);
     }
-    for (name, sum) in &sums {
-        let mut cells: Vec<String> = name.split(" | ").map(str::to_owned).collect();
-        let bad = wrong.get(name).map_or(0, Vec::len);
-        let longest = format!("{:.0} s", sum.longest.as_secs_f64());
-        cells.extend([
-            sum.runs.to_string(),
-            sum.arrived.to_string(),
-            sum.stayed.to_string(),
-            longest,
-            bad.to_string(),
-        ]);
-        table.row(&cells.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-    let runs: u32 = sums.values().map(|sum| sum.runs).sum();
-    let total = format!("{runs} runs (seed {})", self::seed());
-    let bad: usize = wrong.values().map(Vec::len).sum();
-    table.row(&[&format!("{storage:?}"), "all", "", &total, "", "", "", &bad.to_string()]);
+    let sum = format!(
+        "{} wrong, {missed} over before the moment came, of {runs} (seed {})",
+        wrong.len(),
+        self::seed()
+    );
+    table.row(&[&format!("{storage:?}"), "all", "", "", "", "", &sum]);
     assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-/// What is seen while it runs; the test's own output.
-fn eprintln_row(name: &str, reply: &str, text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "{name}: {reply}: {}", text.lines().next().unwrap_or_default());
 }
 
 #[test]
