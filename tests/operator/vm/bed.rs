@@ -11,7 +11,7 @@ use super::server::Server;
 use crate::harness::driver::Driver;
 use crate::harness::front_end::FrontEnd;
 use crate::harness::vm::Vm;
-use crate::harness::{bed, wait_for};
+use crate::harness::{bed, processes, wait_for};
 
 /// systemd and cloud-init take one and a half minutes under software emulation, ten on a very busy machine.
 const CLOUD_BOOT: Duration = Duration::from_secs(1200);
@@ -210,6 +210,49 @@ fn many_who_want_one_image_download_it_once_and_a_vm_lives_until_it_is_deleted()
         assert_eq!(bed::virsh("node2", &["domstate", &format!("kvmad-{name}")]), None);
         assert!(!hand.file(&format!("kvmad-{name}")).exists());
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: make test"]
+fn a_create_that_is_killed_ends_on_the_host_too_and_the_next_goes_on_with_its_download() {
+    let _use = bed::shared();
+    let size = fs::metadata(small_image()).expect("the image").len();
+    let server = Server::start(&small_image(), 8446);
+    let mut hand = Hand::on("node1");
+    hand.set("KVMAD_CLOUD_CA_FILE", &server.certificate().display().to_string());
+    let (url, key) = (server.url("small.qcow2"), key());
+    let arguments = [
+        "create",
+        "k1",
+        "--image",
+        &url,
+        "--ssh-key",
+        &key,
+        "--type",
+        "qemu",
+        "--memory",
+        "128M",
+        "--size",
+        "64M",
+    ];
+    server.hang_after(size / 2);
+    let mut child =
+        hand.command(&arguments).stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("kvmad");
+    let part = hand.file("base/.small.qcow2.part");
+    let half = || fs::metadata(&part).is_ok_and(|meta| meta.len() == size / 2).then_some(());
+    wait_for(Duration::from_secs(120), half).expect("half of the image");
+    for pid in processes::tree(child.id()) {
+        processes::signal(pid.pid, "KILL");
+    }
+    child.wait().expect("its end");
+    let ended = wait_for(Duration::from_secs(60), || (!server.served().is_empty()).then_some(()));
+    assert!(ended.is_some(), "the download on the host ends with the command");
+    assert!(!hand.file("kvmad-k1").exists());
+    hand.good(&arguments);
+    let served = server.served();
+    assert_eq!((served.len(), served[1].from, served[1].sent), (2, size / 2, size - size / 2), "{served:?}");
+    assert_eq!(fs::read(hand.file("base/small.qcow2")).expect("it"), fs::read(small_image()).expect("it"));
+    hand.good(&["delete", "k1"]);
 }
 
 #[test]

@@ -26,6 +26,8 @@ struct State {
     served: Vec<Served>,
     /// Sizes after which the next transfers are cut.
     cuts: Vec<u64>,
+    /// Whether the next transfer that is cut stands still instead.
+    hangs: bool,
 }
 
 /// Serves every path with the same file, on the front-end's address of the bed.
@@ -89,6 +91,13 @@ impl Server {
         self.state.lock().expect("a lock").cuts.push(bytes);
     }
 
+    /// The next transfer stands still after `bytes`, until the peer goes.
+    pub fn hang_after(&self, bytes: u64) {
+        let mut state = self.state.lock().expect("a lock");
+        state.cuts.push(bytes);
+        state.hangs = true;
+    }
+
     /// What was served so far.
     pub fn served(&self) -> Vec<Served> {
         self.state.lock().expect("a lock").served.clone()
@@ -146,11 +155,16 @@ fn serve(stream: &UnixStream, file: &Path, state: &Mutex<State>) {
     if path.is_empty() {
         return;
     }
-    let cut = {
+    let (cut, hangs) = {
         let mut state = state.lock().expect("a lock");
-        if state.cuts.is_empty() { None } else { Some(state.cuts.remove(0)) }
+        let cut = if state.cuts.is_empty() { None } else { Some(state.cuts.remove(0)) };
+        (cut, std::mem::take(&mut state.hangs))
     };
     let sent = send(stream, file, from, cut).unwrap_or(0);
+    if hangs {
+        // Nothing more comes from the peer, so this returns when it is gone.
+        let _ = reader.read_line(&mut line);
+    }
     state.lock().expect("a lock").served.push(Served { path, from, sent });
 }
 
