@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
-use kvmad::node::monitor::message::{Kind, Message};
+use kvmad::node::monitor::message::Kind;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::stand::{Stand, executable, uuid, wait};
+use super::stand::{Stand, executable, text, uuid, wait};
 
 fn part(reply: &str, kind: Kind) -> String {
     let (open, close) = (format!("<{}>", kind.name()), format!("</{}>", kind.name()));
@@ -17,10 +17,6 @@ fn part(reply: &str, kind: Kind) -> String {
         .unwrap_or_else(|| panic!("no {} in {reply}", kind.name()));
     let bytes = base64::engine::general_purpose::STANDARD.decode(packed).expect("base64");
     String::from_utf8(bytes).expect("text")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
@@ -152,29 +148,6 @@ fn other_hypervisors_are_served_as_ever() {
 }
 
 #[test]
-fn messages_are_encrypted_when_there_is_a_key() {
-    use rsa::pkcs1::DecodeRsaPrivateKey as _;
-    use rsa::traits::PublicKeyParts as _;
-    let private = include_str!("../../src/node/monitor/testdata/monitor.pem");
-    let key = rsa::PrivateKey::from_pkcs1_pem(private).expect("a key");
-    let stand = Stand::new(5106).with_key(include_str!("../../src/node/monitor/testdata/monitor.pub.pem"));
-    stand.domains(&[(7, 1, 1)]);
-    assert!(stand.start().status.success());
-    let open = |sealed: Vec<u8>| {
-        let blocks = sealed.chunks(key.size());
-        blocks
-            .flat_map(|block| key.pkcs1v15_decrypt(block).expect("sealed with our key"))
-            .collect::<Vec<u8>>()
-    };
-    let message = wait("a message of VMs", || {
-        let all = stand.receiver.raw();
-        let read = all.iter().map(|(_, bytes)| Message::decode_with(bytes, open).expect("a message"));
-        read.into_iter().find(|m| m.kind == Kind::Vm)
-    });
-    assert!(message.text.contains(&uuid(7)), "{}", message.text);
-}
-
-#[test]
 fn libvirt_that_is_lost_is_told_as_trouble_of_the_host_and_never_as_the_end_of_a_vm() {
     let stand = Stand::new(5107)
         .with_env("KVMAD_AGENT_TROUBLE_AFTER", "2s")
@@ -268,46 +241,6 @@ fn an_agent_whose_program_was_replaced_goes_on_as_the_new_one() {
 }
 
 #[test]
-fn the_status_tells_what_was_sent_and_metrics_are_prometheus_text() {
-    let stand = Stand::new(5112);
-    stand.domains(&[(7, 1, 1)]);
-    assert!(stand.start().status.success());
-    stand.receiver.wait_for(Kind::Vm, "");
-    let ask = |what: &str| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kvmad-node"));
-        text(&command.args([what, "--host-id", "5112"]).output().expect("ran").stdout)
-    };
-    let status: serde_json::Value = serde_json::from_str(&ask("status")).expect("json");
-    assert_eq!(status["host"]["id"], 5112);
-    assert!(status["record"]["messages"]["MONITOR_VM"]["count"].as_u64() >= Some(1), "{status}");
-    let metrics = ask("metrics");
-    assert!(metrics.contains("kvmad_libvirt_up{host=\"node1\"} 1\n"), "{metrics}");
-    assert!(metrics.contains("domain=\"one-7\",state=\"RUNNING\"} 1\n"), "{metrics}");
-}
-
-#[test]
-fn what_does_not_fit_a_datagram_is_split_by_vm_or_goes_by_tcp() {
-    const LIMIT: usize = 1000;
-    let stand = Stand::new(5118).with_env("KVMAD_AGENT_DATAGRAM_LIMIT", &LIMIT.to_string());
-    stand.domains(&(1..=40).map(|vm| (vm, 1, 1)).collect::<Vec<_>>());
-    assert!(stand.start().status.success());
-    stand.receiver.wait_for(Kind::Vm, &uuid(40));
-    wait("each VM in a datagram", || {
-        let all = stand.receiver.messages().into_iter().filter(|(by, m)| *by == "UDP" && m.kind == Kind::Vm);
-        let text: String = all.map(|(_, message)| message.text).collect();
-        (1..=40).all(|vm| text.contains(&uuid(vm))).then_some(())
-    });
-    let raw = stand.receiver.raw();
-    assert!(
-        raw.iter().all(|(by, bytes)| *by != "UDP" || bytes.len() <= LIMIT),
-        "longer than a datagram may be"
-    );
-    let pid = Pid::from_raw(stand.agent_pid().expect("runs")).expect("a number");
-    kill_process(pid, Signal::USR1).expect("signalled");
-    stand.receiver.wait_for(Kind::System, "KVM_MACHINES=");
-}
-
-#[test]
 fn a_second_agent_for_a_host_refuses_and_says_which_one_runs() {
     let stand = Stand::new(5114);
     assert!(stand.start().status.success());
@@ -391,77 +324,4 @@ fn a_stop_during_a_start_ends_both_and_leaves_nothing() {
     wait("the end of all processes", || stand.processes().is_empty().then_some(()));
     stand.fault("hang", false);
     assert!(stand.start().status.success(), "and it can be started then");
-}
-
-#[test]
-fn figures_are_served_on_loopback_only_and_written_to_the_file_of_the_node_exporter() {
-    use std::io::{Read as _, Write as _};
-    let port =
-        std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
-    let file = tempfile::tempdir().expect("a folder");
-    let prom = file.path().join("kvmad.prom");
-    let stand = Stand::new(5116)
-        .with_env("KVMAD_AGENT_METRICS_PORT", &port.to_string())
-        .with_env("KVMAD_AGENT_METRICS_FILE", &prom.display().to_string());
-    stand.domains(&[(7, 1, 1)]);
-    assert!(stand.start().status.success());
-    let get = |path: &str| {
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        Some(answer)
-    };
-    let answer = wait("the listener", || get("/metrics"));
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    assert!(
-        head.starts_with("HTTP/1.1 200 OK") && head.contains("Content-Type: text/plain; version=0.0.4"),
-        "{head}"
-    );
-    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
-    assert!(body.contains("kvmad_libvirt_up{host=\"node1\"} 1\n"), "{body}");
-    assert!(get("/etc/passwd").expect("an answer").starts_with("HTTP/1.1 404"));
-    let written = wait("the file", || std::fs::read_to_string(&prom).ok());
-    assert!(written.contains("# TYPE kvmad_libvirt_up gauge\n"), "{written}");
-    // Not on another address: the kernel's table has the port on 127.0.0.1 alone.
-    let tables =
-        ["tcp", "tcp6"].map(|t| std::fs::read_to_string(format!("/proc/net/{t}")).unwrap_or_default());
-    let ours: Vec<String> = tables
-        .iter()
-        .flat_map(|table| table.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned))
-        .filter(|local| local.ends_with(&format!(":{port:04X}")))
-        .collect();
-    assert!(!ours.is_empty() && ours.iter().all(|local| local.starts_with("0100007F:")), "{ours:?}");
-}
-
-#[test]
-fn a_key_made_as_opennebula_documents_it_is_read() {
-    use kvmad::node::monitor::key::PublicKey;
-    let dir = tempfile::tempdir().expect("a folder");
-    let key = dir.path().join("onemonitor");
-    let run = |words: &[&str]| {
-        let output = std::process::Command::new("ssh-keygen").args(words).arg("-f").arg(&key).output();
-        output.expect("ssh-keygen of openssh-client").stdout
-    };
-    run(&["-q", "-t", "rsa", "-b", "2048", "-N", "", "-m", "pem"]);
-    let public = run(&["-e", "-m", "pem"]);
-    assert!(PublicKey::read(&text(&public)).expect("readable").is_some());
-    // Before that conversion it is in the form of ssh: refused, with the mend.
-    let ssh = std::fs::read_to_string(key.with_extension("pub")).expect("written");
-    let said = PublicKey::read(&ssh).expect_err("another form").to_string();
-    assert!(said.contains("ssh-keygen -f KEY.pub -e -m pem"), "{said}");
-}
-
-#[test]
-fn the_clock_of_the_messages_never_goes_back() {
-    let stand = Stand::new(5113);
-    // As if the clock had been an hour ahead before.
-    let ahead = std::time::SystemTime::now() + Duration::from_secs(3600);
-    let ahead = ahead.duration_since(std::time::UNIX_EPOCH).expect("later").as_secs();
-    std::fs::create_dir_all("/var/tmp/one_db/kvmad").expect("made");
-    let state = "/var/tmp/one_db/kvmad/host-5113.state";
-    std::fs::write(state, format!("{{\"epoch\":{ahead}}}")).expect("written");
-    let reply = text(&stand.start().stdout);
-    assert!(reply.contains(&format!("<TIMESTAMP>{ahead}</TIMESTAMP>")), "{reply}");
-    assert!(stand.receiver.wait_for(Kind::Beacon, "").epoch >= ahead);
 }

@@ -6,4 +6,5 @@ mod bed;
 mod conversation;
 #[path = "../bed/harness/mod.rs"]
 mod harness;
+mod messages;
 mod stand;

@@ -45,6 +45,11 @@ pub struct Stand {
 /// A domain: number of the VM, libvirt's state and reason.
 pub type Domain = (u32, u32, u32);
 
+/// Bytes as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 pub fn uuid(vm: u32) -> String {
     format!("00000000-0000-4000-8000-{vm:012}")
 }
