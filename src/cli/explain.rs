@@ -159,7 +159,7 @@ fn table(file: &Path, report: &Report, several: bool, out: &mut dyn Write) -> io
         Report::Changes(changes) if changes.is_empty() => return writeln!(out, "no difference"),
         Report::Changes(changes) => {
             table.set_header(["element or attribute", "now", "then", "from"]);
-            for change in changes {
+            for change in folded(changes) {
                 let side = |row: &Option<Row>| row.as_ref().map_or("(absent)".to_owned(), shown);
                 let from = match (&change.before, &change.after) {
                     (_, Some(row)) => from(&row.from),
@@ -171,6 +171,19 @@ fn table(file: &Path, report: &Report, several: bool, out: &mut dyn Write) -> io
         }
     }
     writeln!(out, "{}", table.trim_fmt())
+}
+
+/// The changes without those inside an element that comes or goes as a whole.
+fn folded(changes: &[Change]) -> impl Iterator<Item = &Change> {
+    let whole = |change: &Change| {
+        let row = change.before.as_ref().xor(change.after.as_ref());
+        row.is_some_and(|row| row.value.is_none()).then(|| format!("{}/", change.path))
+    };
+    let gone: Vec<String> = changes.iter().filter_map(whole).collect();
+    changes.iter().filter(move |change| {
+        change.before.is_some() == change.after.is_some()
+            || !gone.iter().any(|element| change.path.starts_with(element))
+    })
 }
 
 /// The rows of a table: without elements that only hold others and are the same in every domain.

@@ -88,13 +88,16 @@ fn disk<'a>(
 /// `path`.
 ///
 /// # Errors
-/// [`Refusal::NoHotplug`] for a bus of which QEMU can't plug disks.
+/// [`Refusal::NoHotplug`] for a bus of which QEMU can't plug disks; [`Refusal::NoShare`] for a folder of the host.
 pub fn attached<'a>(
     context: &Context<'a>,
     vector: Vector<'a>,
     path: Sourced,
     threads: i32,
 ) -> Result<Element, Refusal> {
+    if kind(vector) == "FILESYSTEM" {
+        return Err(Refusal::NoShare(vector_given(vector)));
+    }
     let target = target(vector)?;
     let id = disk_id(vector)?;
     let mut disk = Disk::new(vector, id, path);

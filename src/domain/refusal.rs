@@ -96,6 +96,11 @@ pub enum Refusal {
         /// The bus.
         bus: String,
     },
+    /// {0} is a folder of the host (FILESYSTEM), which can't be plugged ...
+    #[error(
+        "{0} is a folder of the host (FILESYSTEM), which can't be plugged into a running guest; power the VM off"
+    )]
+    NoShare(Given),
     /// {0} has no address on the host ...
     #[error("{0} has no address on the host (DOMAIN, BUS, SLOT, FUNCTION) and no UUID of a mediated device")]
     NoAddress(Given),

@@ -8,5 +8,6 @@ mod harness;
 mod life;
 mod load;
 mod outcomes;
+mod running;
 mod scripted;
 mod standin;

@@ -122,6 +122,7 @@ fn defaults_of_attached_devices_are_compared_with_those_at_deployment() {
         ("DEFAULT_ATTACH_NIC_FILTER=clean-traffic", vec!["attach-differs"]),
         ("DEFAULT_ATTACH_VIRTIO_BLK_IOTHREAD=1", vec![]),
         ("DEFAULT_ATTACH_DISCARD=", vec![]),
+        ("DEFAULT_ATTACH_DISCRD=unmap", vec!["unknown-key"]),
     ] {
         let text = format!("export {kvmrc}\n");
         let (status, findings) = check(&[("kvmrc", text.as_bytes()), ("a.conf", conf)], &[]);

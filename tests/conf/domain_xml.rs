@@ -271,3 +271,26 @@ fn explain_for_people() {
         out.lines().filter(|line| !line.contains("deployment_time")).map(str::trim_end).collect();
     insta::assert_snapshot!(lines.join("\n"));
 }
+
+#[test]
+fn explain_diff_tells_an_element_that_goes_as_a_whole_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ports = |count: u32| format!("OS=[ARCH=x86_64,MACHINE=q35]\nQ35_ROOT_PORTS={count}\n");
+    for (name, text) in
+        [("vm.tmpl", "CPU=1 MEMORY=64\n".to_owned()), ("now.conf", ports(5)), ("then.conf", ports(3))]
+    {
+        fs::write(folder.path().join(name), text).expect("written");
+    }
+    let mut command = kvmad();
+    command.current_dir(folder.path());
+    command.args(["explain", "vm.tmpl", "--defaults", "now.conf", "--diff", "then.conf"]);
+    let (status, out, _) = run(&mut command);
+    assert_eq!(status, 1);
+    let told: Vec<&str> = out.lines().filter(|line| line.contains("(absent)")).collect();
+    // Two root ports go; the bridge behind them takes the place of the first, and is written attribute by attribute.
+    assert!(
+        told.iter().any(|line| line.contains("no longer Q35_ROOT_PORTS (defaults file now.conf:2)")),
+        "{out}"
+    );
+    assert!(!told.iter().any(|line| line.contains("/@model") && line.contains("pcie-root-port")), "{out}");
+}

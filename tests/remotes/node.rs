@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::place::Ended;
 
 /// Where the test bed lies (`TB`, as in tests/testbed/lib.sh).
-fn bed() -> PathBuf {
+pub fn bed() -> PathBuf {
     std::env::var_os("TB").map_or_else(|| PathBuf::from("/srv/kvmad-testbed"), PathBuf::from)
 }
 

@@ -3,13 +3,15 @@
 use super::finding::Checked;
 use super::kvmrc::at;
 use super::shell::Variable;
-use crate::conf::kvmrc::at_deployment;
+use crate::conf::kvmrc::{at_deployment, find};
 use crate::template::Template;
 use crate::template::text::Gravity;
 
 /// Compares the `DEFAULT_ATTACH_*` of a kvmrc with the defaults file, if that is known.
 pub fn check(checked: &mut Checked, variables: &[Variable], defaults: Option<&Template>) {
-    for variable in variables.iter().filter(|variable| !variable.value.is_empty()) {
+    // One that nobody reads has no effect; it is found as unknown.
+    let read = |variable: &&Variable| !variable.value.is_empty() && find(&variable.name).is_some();
+    for variable in variables.iter().filter(read) {
         let Some((vector, member)) = at_deployment(&variable.name) else { continue };
         let place = at(variable.line);
         let key = variable.name.clone();

@@ -135,6 +135,14 @@ fn ide_and_sata_are_refused_with_the_reason() {
 }
 
 #[test]
+fn a_folder_of_the_host_is_refused_and_never_attached_as_a_disk() {
+    let inner =
+        "<DISK><ATTACH>YES</ATTACH><DISK_ID>4</DISK_ID><TARGET>vdb</TARGET><TYPE>FILESYSTEM</TYPE></DISK>";
+    let refused = disk(&Bench::of(inner).attach(), "/p").expect_err("a folder");
+    assert!(refused.to_string().contains("FILESYSTEM"), "{refused}");
+}
+
+#[test]
 fn the_kind_of_the_datastore_decides_for_volatile_disks() {
     let kind = |inner: &str| vd(inner).disk().root.attribute("type").map(str::to_owned);
     assert_eq!(kind("<DISK_TYPE>BLOCK</DISK_TYPE>").as_deref(), Some("block"));

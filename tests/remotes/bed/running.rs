@@ -1,11 +1,10 @@
 //! What happens to a running VM, against real libvirt and with the guest's own word. VM ids 1100 to 1199.
 
+use super::NODE;
 use crate::node::{Caller, Node, Vm};
 
-const NODE: &str = "node1";
-
 /// An action on `vm` whose template holds `template`.
-fn action(vm: &Vm<'_>, template: &str) -> String {
+pub fn action(vm: &Vm<'_>, template: &str) -> String {
     format!(
         "<VMM_DRIVER_ACTION_DATA><HOST>{NODE}</HOST><VM><ID>{}</ID><TEMPLATE><VCPU><![CDATA[1]]></VCPU><MEMORY><![CDATA[128]]></MEMORY>{template}</TEMPLATE>\
          <HISTORY_RECORDS><HISTORY><DS_ID>0</DS_ID></HISTORY></HISTORY_RECORDS></VM></VMM_DRIVER_ACTION_DATA>",
@@ -14,7 +13,7 @@ fn action(vm: &Vm<'_>, template: &str) -> String {
 }
 
 /// A raw disk `disk.NUMBER` of a MiB in the VM's folder.
-fn disk(vm: &Vm<'_>, number: u32) -> String {
+pub fn disk(vm: &Vm<'_>, number: u32) -> String {
     let path = format!("{}/disk.{number}", vm.folder);
     vm.node.oneadmin(&format!("truncate -s 1M {path}"), b"").good();
     path
@@ -30,15 +29,15 @@ fn disk_action(vm: &Vm<'_>, number: u32, target: &str, more: &str) -> String {
     )
 }
 
-fn attach(vm: &Vm<'_>, path: &str, number: u32, target: &str, more: &str) -> crate::place::Ended {
+pub fn attach(vm: &Vm<'_>, path: &str, number: u32, target: &str, more: &str) -> crate::place::Ended {
     vm.call_with("attach_disk", &[&vm.name, path, target, "1", "-"], &disk_action(vm, number, target, more))
 }
 
-fn detach(vm: &Vm<'_>, path: &str, target: &str) -> crate::place::Ended {
+pub fn detach(vm: &Vm<'_>, path: &str, target: &str) -> crate::place::Ended {
     vm.call("detach_disk", &[&vm.name, path, target, "1"])
 }
 
-fn targets(vm: &Vm<'_>) -> Vec<String> {
+pub fn targets(vm: &Vm<'_>) -> Vec<String> {
     let list = vm.node.virsh(&format!("domblklist {}", vm.name)).good();
     list.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
