@@ -12,6 +12,9 @@ use crate::harness::front_end::FrontEnd;
 use crate::harness::vm::{Vm, as_oned_writes};
 use crate::life::{ACTION, BOOT, deploy};
 
+/// It also travels to the hosts with the remotes, for devices that are attached.
+const CONF: &str = "etc/vmm_exec/vmm_exec_kvm.conf";
+
 /// Defaults of a site whose guests write their console to the bed's log.
 fn defaults(id: u32) -> String {
     format!(
@@ -49,11 +52,11 @@ impl Stand {
         front.put("var/remotes/tm/shared/mkimage", 0o755, "#!/bin/sh\nexec truncate -s 1M \"${3#*:}\"\n");
         front.put("var/remotes/tm/shared/delete", 0o755, "#!/bin/sh\nexec rm -f \"${1#*:}\"\n");
         front.put("var/remotes/tm/shared/resize", 0o755, "#!/bin/sh\nexit 0\n");
-        front.put("etc/site.conf", 0o644, &defaults(id));
+        front.put(CONF, 0o644, &defaults(id));
         let mut vm = Vm::new(&front, id, "node1");
         // With the option nobody asks for oned's file.
         fs::remove_file(vm.deploy().local_file).expect("the deployment file of oned");
-        let conf = front.folder().join("etc/site.conf");
+        let conf = front.folder().join(CONF);
         let mut driver =
             Driver::ready(&front, &format!("-t 15 -r 0 kvm -p --generate-domain {}", conf.display()));
         deploy(&mut driver, &mut vm);
@@ -116,7 +119,7 @@ fn deploy_makes_the_domain_that_domain_xml_prints_and_its_guest_boots() {
     fs::write(&action, stand.vm.deploy().xml()).expect("the action");
     let printed = Command::new(env!("CARGO_BIN_EXE_kvmad"))
         .args(["domain-xml", "--validate", "--defaults"])
-        .arg(stand.front.folder().join("etc/site.conf"))
+        .arg(stand.front.folder().join(CONF))
         .arg(&action)
         .output()
         .expect("kvmad");
@@ -139,10 +142,10 @@ fn deploy_makes_the_domain_that_domain_xml_prints_and_its_guest_boots() {
     stand.good("SHUTDOWN", &document);
 
     // A change of the file holds for the next VM; a broken one is a failure that names it.
-    fs::remove_file(stand.front.folder().join("etc/site.conf")).expect("removed");
+    fs::remove_file(stand.front.folder().join(CONF)).expect("removed");
     let document = stand.vm.deploy();
     let reply = stand.ask("DEPLOY", &document);
-    assert!(!reply.succeeded() && reply.info.contains("site.conf"), "{}", reply.raw);
+    assert!(!reply.succeeded() && reply.info.contains("vmm_exec_kvm.conf"), "{}", reply.raw);
     assert_eq!(stand.vm.state(), None);
 }
 
@@ -161,7 +164,7 @@ fn a_running_vm_through_every_action_of_the_driver() {
     }
     let refused = stand.disk("hdb", "MKIMAGE shared 1 raw PATH 6101 0\n");
     let reason = stand.bad("ATTACHDISK", &refused);
-    assert!(reason.contains("the target hdb means the bus"), "{reason}");
+    assert!(reason.contains("the target hdb means the bus ide"), "{reason}");
     assert!(!stand.vm.folder().join("disk.1").exists(), "what was brought is taken away again");
 
     let mac = "02:00:0a:4d:61:01";
