@@ -116,7 +116,7 @@ fn a_memory_module_that_the_guest_gives_back_is_unplugged() {
     }
     // Only memory that the kernel keeps movable can be given back.
     let boot = format!(
-        "<kernel>{0}/vmlinuz</kernel><initrd>{0}/initrd.img</initrd><cmdline>console=ttyS0 quiet tick memhp_default_state=online_movable</cmdline></os>",
+        "<kernel>{0}/vmlinuz</kernel><initrd>{0}/initrd.img</initrd><cmdline>console=tty0 console=ttyS0 quiet mitigations=off nokaslr no_timer_check tick memhp_default_state=online_movable</cmdline></os>",
         vm.folder
     );
     let memory = "<maxMemory slots='4' unit='KiB'>1048576</maxMemory><memory>262144</memory>\

@@ -376,7 +376,7 @@ fn a_command_runs_in_a_guest_with_a_real_agent_and_is_ended() {
         node.oneadmin(&format!("cat >{}/{file}", vm.folder), &bytes).good();
     }
     let boot = format!(
-        "<kernel>{0}/vmlinuz</kernel><initrd>{0}/initrd.img</initrd><cmdline>console=ttyS0 rdinit=/init-with-agent</cmdline></os>",
+        "<kernel>{0}/vmlinuz</kernel><initrd>{0}/initrd.img</initrd><cmdline>console=ttyS0 no_timer_check rdinit=/init-with-agent</cmdline></os>",
         vm.folder
     );
     let channel = "<channel type='unix'><source mode='bind'/><target type='virtio' name='org.qemu.guest_agent.0'/></channel><serial type='pty'>";
