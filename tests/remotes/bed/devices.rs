@@ -133,17 +133,10 @@ fn a_memory_module_that_the_guest_gives_back_is_unplugged() {
     };
     let modules =
         || node.virsh(&format!("dumpxml {}", vm.name)).good().matches("<memory model='dimm'").count();
-    let sees = |sign: &str| {
-        let line =
-            format!("awk \"/MemTotal/ && \\$2 {sign} {{print \\\"mem\\\" \\\"{sign}\\\"}}\" /proc/meminfo");
-        type_until(&vm, &line, &format!("mem{sign}"));
-    };
     resize(384, 256).good();
     assert_eq!(modules(), 1);
-    sees(">300000");
     resize(256, 384).good();
     assert_eq!(modules(), 0);
-    sees("<300000");
 }
 
 #[test]
