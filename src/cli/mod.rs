@@ -5,6 +5,7 @@
 mod check_conf;
 mod completions;
 mod decode;
+mod doctor;
 mod domain;
 mod domain_xml;
 mod explain;
@@ -37,6 +38,8 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Check whether hosts are fit for VMs, say what mends them, and mend what can be mended safely
+    Doctor(doctor::Arguments),
     /// Find mistakes in vmm_exec_kvm.conf, kvmrc and VMs
     CheckConf(check_conf::Arguments),
     /// Print the libvirt domain of a VM
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let (out, err) = (&mut std::io::stdout(), &mut std::io::stderr());
     let status = match arguments.command {
+        Command::Doctor(arguments) => doctor::run(&arguments, &mut std::io::stdin().lock(), out, err),
         Command::CheckConf(arguments) => check_conf::run(&arguments, out, err),
         Command::DomainXml(arguments) => domain_xml::run(&arguments, out, err),
         Command::Explain(arguments) => explain::run(&arguments, out, err),

@@ -35,7 +35,8 @@ pub(super) struct Connection {
 enum HelperState {
     Unknown,
     Live(Arc<Helper>),
-    Absent,
+    /// There is none, and why.
+    Absent(String),
 }
 
 struct Sessions {
@@ -111,7 +112,7 @@ impl Connection {
         let mut state = self.helper.lock().await;
         match &*state {
             HelperState::Live(helper) if !helper.is_lost() => return Some(helper.clone()),
-            HelperState::Absent => return None,
+            HelperState::Absent(_) => return None,
             _ => {}
         }
         let started = self.start_helper(words, limits).await;
@@ -129,7 +130,7 @@ impl Connection {
             }
             Err(reason) => {
                 tracing::info!(host = %self.host, reason, "no helper: a channel for each command");
-                *state = HelperState::Absent;
+                *state = HelperState::Absent(reason);
                 None
             }
         }
@@ -160,6 +161,14 @@ impl Connection {
             sleep(REFUSED_WAIT).await;
         }
         Err("the server takes no session".to_owned())
+    }
+
+    /// Why the host has no helper, once one was looked for in vain.
+    pub(super) async fn why_no_helper(&self) -> Option<String> {
+        match &*self.helper.lock().await {
+            HelperState::Absent(reason) => Some(reason.clone()),
+            HelperState::Unknown | HelperState::Live(_) => None,
+        }
     }
 
     /// Forgets the helper, for a new one of remotes that were just pushed. What runs over it goes on.

@@ -21,4 +21,4 @@ pub mod supervise;
 pub use job::{
     AlwaysMyTurn, Ending, HostName, Job, LineFn, Outcome, Place, Program, Purpose, Runner, Turn, Watch,
 };
-pub use pool::{Pool, PoolError, PoolOptions};
+pub use pool::{Pool, PoolError, PoolOptions, Seen};

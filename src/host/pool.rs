@@ -42,6 +42,8 @@ pub struct PoolOptions {
     /// Files from elsewhere that go to hosts with the remotes: where they are, and where below the remotes they
     /// will be. One that is not there is left out.
     pub extras: Vec<(PathBuf, String)>,
+    /// Push the remotes to hosts that have others, or lack a script.
+    pub push: bool,
 }
 
 impl PoolOptions {
@@ -59,8 +61,18 @@ impl PoolOptions {
             local_state: None,
             extras: vec![(paths.domain_defaults(), "etc/vmm/kvm/vmm_exec_kvm.conf".to_owned())],
             remotes,
+            push: true,
         }
     }
+}
+
+/// What [`Pool::look`] saw.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Version of the host's helper and stamp of its remotes; or why there is no helper.
+    pub helper: Result<(String, Option<String>), String>,
+    /// The stamp that its remotes should have: that of the front-end's.
+    pub wanted: Result<String, String>,
 }
 
 /// Why there is no pool.
@@ -165,6 +177,27 @@ impl Pool {
         let pushed = self.inner.push(&entry, &connection, !force, watch).await.map_err(told)?;
         connection.updated.get_or_init(async || ()).await;
         Ok(pushed)
+    }
+
+    /// Connects to a host, without changing anything there, and says what helper and remotes it has.
+    ///
+    /// # Errors
+    /// Why there is no connection, in ssh's own words.
+    pub async fn look(&self, host: &HostName, watch: &Watch) -> Result<Seen, String> {
+        let inner = &self.inner;
+        let entry = inner.entry(host);
+        let _using = entry.using();
+        let connection = entry.connection(watch).await?;
+        let helper = match &inner.helper_words {
+            None => Err("helper = no in kvmad.conf, or the folder of the remotes has an odd name".to_owned()),
+            Some(words) => match connection.helper(words, &inner.helper_limits, watch).await {
+                Some(helper) => Ok((helper.hello.version.clone(), helper.hello.stamp.clone())),
+                None => Err(connection.why_no_helper().await.unwrap_or_default()),
+            },
+        };
+        let packed = inner.source.packed().await;
+        let wanted = packed.map(|packed| packed.stamp.clone()).map_err(|error| error.to_string());
+        Ok(Seen { helper, wanted })
     }
 
     /// Ends all connections and what runs over them; waits a little for that.
@@ -273,6 +306,7 @@ impl Inner {
         let mut ran = self.once(&at, &connection, &open, &stdin, output, watch).await;
         if let Ran::Refused(Refusal { why: WhyRefused::Missing, text }) = &ran
             && matches!(at.job.program, Program::Script(_))
+            && self.options.push
         {
             ran = match self.push_missing(&at, &connection, text, watch).await {
                 Err(text) => Ran::Refused(Refusal { why: WhyRefused::Missing, text }),
@@ -379,7 +413,7 @@ impl Inner {
     /// The shared connection; a new one brings the host's remotes up to date first.
     async fn connect(&self, entry: &Entry, watch: &Watch) -> Result<Arc<Connection>, String> {
         let connection = entry.connection(watch).await?;
-        if self.source.is_ours() {
+        if self.options.push && self.source.is_ours() {
             // Those who come meanwhile wait: none runs an old script.
             let update = async {
                 if let Err(reason) = self.update(entry, &connection, watch).await {

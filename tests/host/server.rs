@@ -155,6 +155,7 @@ impl Server {
         ssh.config = Some(path("ssh_config"));
         let helper = PathBuf::from(env!("CARGO_BIN_EXE_kvmad-node"));
         PoolOptions {
+            push: true,
             host: settings.host,
             action: settings.action,
             ssh,

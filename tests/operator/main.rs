@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // a test starts programs itself
 
 mod attributes;
+mod doctor;
 #[path = "../bed/harness/mod.rs"]
 mod harness;
 mod packages;

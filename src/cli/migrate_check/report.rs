@@ -46,7 +46,7 @@ impl<'a> Report<'a> {
         for finding in self.findings {
             text.push_str(&format!(
                 "  {:<11} {:<20} {}\n",
-                word(finding.verdict),
+                finding.verdict.word(),
                 finding.id,
                 finding.evidence
             ));
@@ -61,16 +61,6 @@ impl<'a> Report<'a> {
             Verdict::Ok | Verdict::Skipped => "It can be migrated.\n",
         });
         crate::cli::plain(&text)
-    }
-}
-
-const fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Ok => "ok",
-        Verdict::Warning => "warning",
-        Verdict::Failure => "FAILURE",
-        Verdict::Skipped => "skipped",
-        Verdict::CouldNotCheck => "unchecked",
     }
 }
 

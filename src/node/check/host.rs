@@ -42,6 +42,24 @@ pub struct Wanted {
     pub emulated: bool,
 }
 
+impl Wanted {
+    /// The same as words for `kvmad-node check`.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let pair = |name: &str, value: &str| format!("--{name}={value}");
+        let mut words = vec![
+            pair("remotes", &self.remotes),
+            pair("datastores", &self.datastores),
+            pair("images", &self.images),
+            pair("network", &self.network),
+        ];
+        words.extend(self.user.iter().map(|user| pair("user", user)));
+        words.extend(self.bridges.iter().map(|bridge| pair("bridge", bridge)));
+        words.extend(self.emulated.then(|| "--emulated".to_owned()));
+        words
+    }
+}
+
 /// What became of reading a file of libvirt.
 #[derive(Debug, Clone)]
 pub enum Loaded {
@@ -149,7 +167,12 @@ impl Host {
             }
             _ => Arc::clone(&tools),
         };
-        let kvmrc = kvmrc(&root, &*tools, &wanted.remotes).await;
+        // It belongs to that user: never run with root's rights.
+        let drops = matches!(&account, Ok(Some(account)) if account.who.uid != 0);
+        let kvmrc = match root_rights && !drops {
+            true => HashMap::new(),
+            false => kvmrc(&root, &*as_account, &wanted.remotes).await,
+        };
         let uri = kvmrc.get("LIBVIRT_URI").filter(|uri| !uri.starts_with('-'));
         let uri = uri.map_or("qemu:///system", String::as_str);
         let virsh = Virsh::new(Arc::clone(&as_account), uri, Duration::from_secs(20));

@@ -18,6 +18,8 @@ mod qemu_conf;
 pub mod report;
 pub mod session;
 mod storage;
+#[cfg(test)]
+mod tests;
 mod transport;
 
 use std::borrow::Cow;
@@ -115,6 +117,33 @@ pub struct Fix {
     pub after: String,
 }
 
+impl Verdict {
+    /// The word for people.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Failure => "FAILURE",
+            Self::Skipped => "skipped",
+            Self::CouldNotCheck => "unchecked",
+        }
+    }
+}
+
+impl Group {
+    /// The word of the command line and of the documentation.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Cloud => "cloud",
+            Self::Migration => "migration",
+            Self::Opennebula => "opennebula",
+        }
+    }
+}
+
 impl Finding {
     /// All well.
     pub fn ok(id: &'static str, group: Group, evidence: impl Into<String>) -> Self {
@@ -196,7 +225,7 @@ pub fn attributes(findings: &[Finding], text: &mut String) {
 }
 
 #[cfg(test)]
-mod tests {
+mod ready_tests {
     use super::*;
 
     #[test]

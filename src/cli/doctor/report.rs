@@ -1,0 +1,207 @@
+//! What was found, for people and for programs.
+
+use serde_json::{Value, json};
+
+use super::explain;
+use super::places::Seen;
+use crate::node::check::{Finding, Verdict};
+
+/// Findings of two hosts about each other.
+#[derive(Debug)]
+pub struct Pair {
+    /// One.
+    pub from: String,
+    /// The other.
+    pub to: String,
+    /// What was found.
+    pub findings: Vec<Finding>,
+}
+
+/// Everything.
+#[derive(Debug)]
+pub struct Summary {
+    /// Each host.
+    pub hosts: Vec<Seen>,
+    /// Every two of them.
+    pub pairs: Vec<Pair>,
+}
+
+impl Summary {
+    fn findings(&self) -> impl Iterator<Item = &Finding> {
+        let pairs = self.pairs.iter().flat_map(|pair| &pair.findings);
+        self.hosts.iter().flat_map(|seen| &seen.findings).chain(pairs)
+    }
+
+    /// The exit status.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        let has = |verdict| self.findings().any(|finding| finding.verdict == verdict);
+        match (has(Verdict::Failure), has(Verdict::CouldNotCheck)) {
+            (true, _) => crate::cli::FINDING,
+            (false, true) => crate::cli::UNCHECKED,
+            (false, false) => crate::cli::FINE,
+        }
+    }
+
+    /// For people. `all`: also what is well.
+    #[must_use]
+    pub fn text(&self, all: bool) -> String {
+        let mut text = String::new();
+        for seen in &self.hosts {
+            text.push_str(&section(&seen.title(), &seen.findings, all));
+        }
+        for pair in &self.pairs {
+            text.push_str(&section(&format!("{} and {}", pair.from, pair.to), &pair.findings, all));
+        }
+        crate::cli::plain(&text)
+    }
+
+    /// For programs.
+    ///
+    /// # Errors
+    /// When it can't be written as JSON.
+    pub fn json(&self) -> Result<String, String> {
+        let hosts: Vec<Value> = self
+            .hosts
+            .iter()
+            .map(|seen| {
+                json!({
+                    "host": seen.name(),
+                    "user": seen.report.as_ref().map(|report| &report.user),
+                    "root": seen.report.as_ref().map(|report| report.root),
+                    "version": seen.report.as_ref().map(|report| &report.version),
+                    "facts": seen.report.as_ref().map(|report| &report.facts),
+                    "findings": seen.findings.iter().map(value).collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        let pairs: Vec<Value> = self
+            .pairs
+            .iter()
+            .map(|pair| {
+                json!({
+                    "from": pair.from,
+                    "to": pair.to,
+                    "findings": pair.findings.iter().map(value).collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        let text =
+            serde_json::to_string_pretty(&json!({ "status": self.status(), "hosts": hosts, "pairs": pairs }));
+        text.map(|text| text + "\n").map_err(|error| error.to_string())
+    }
+}
+
+fn value(finding: &Finding) -> Value {
+    json!({
+        "id": finding.id,
+        "group": finding.group,
+        "verdict": finding.verdict,
+        "evidence": finding.evidence,
+        "why": why(finding),
+        "mend": finding.mend,
+        "fixable": finding.fix.is_some(),
+    })
+}
+
+fn why(finding: &Finding) -> &'static str {
+    explain::all().find(|check| check.id == finding.id).map_or("", |check| check.why)
+}
+
+/// How grave, the gravest first.
+const ORDER: [Verdict; 5] =
+    [Verdict::Failure, Verdict::CouldNotCheck, Verdict::Warning, Verdict::Skipped, Verdict::Ok];
+
+fn section(title: &str, findings: &[Finding], all: bool) -> String {
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let plural = |number: usize, word: &str| match number {
+        0 => None,
+        1 => Some(format!("1 {word}")),
+        n => Some(format!("{n} {word}s")),
+    };
+    let parts = [
+        plural(count(Verdict::Failure), "failure"),
+        Some(count(Verdict::CouldNotCheck)).filter(|n| *n > 0).map(|n| format!("{n} could not be checked")),
+        plural(count(Verdict::Warning), "warning"),
+        Some(format!("{} ok", count(Verdict::Ok))),
+        Some(count(Verdict::Skipped)).filter(|n| *n > 0).map(|n| format!("{n} skipped")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let mut text = format!("{title}: {}\n", parts.join(", "));
+    for verdict in ORDER {
+        let quiet = matches!(verdict, Verdict::Ok | Verdict::Skipped);
+        for finding in findings.iter().filter(|finding| finding.verdict == verdict && (all || !quiet)) {
+            text.push_str(&format!(
+                "  {:<9} {:<20} {}\n",
+                verdict.word(),
+                finding.id,
+                indented(&finding.evidence)
+            ));
+            if quiet {
+                continue;
+            }
+            let why = why(finding);
+            for (word, words) in
+                [("why", why), ("mend", finding.mend.as_str())].iter().filter(|(_, words)| !words.is_empty())
+            {
+                text.push_str(&format!("  {:<9} {word:<20} {}\n", "", indented(words)));
+            }
+        }
+    }
+    text
+}
+
+/// Further lines stand below the first one.
+fn indented(text: &str) -> String {
+    text.replace('\n', &format!("\n{}", " ".repeat(33)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::check::Group;
+
+    fn of(verdicts: &[Verdict]) -> Summary {
+        let one = |verdict: &Verdict| {
+            Finding::bad("group-kvm", Group::Opennebula, *verdict, "seen\u{1b}[2J", "a\nb")
+        };
+        Summary { hosts: vec![Seen::of("n", verdicts.iter().map(one).collect())], pairs: vec![] }
+    }
+
+    #[test]
+    fn the_exit_status_is_that_of_the_worst() {
+        use Verdict::{CouldNotCheck, Failure, Ok, Skipped, Warning};
+        for (verdicts, status) in [
+            (&[][..], 0),
+            (&[Ok, Skipped, Warning], 0),
+            (&[Warning, CouldNotCheck], 3),
+            (&[CouldNotCheck, Failure], 1),
+        ] {
+            assert_eq!(of(verdicts).status(), status, "{verdicts:?}");
+        }
+    }
+
+    #[test]
+    fn people_see_what_is_wrong_first_with_why_and_mend() {
+        let text = of(&[Verdict::Ok, Verdict::Warning, Verdict::Failure]).text(false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "n: 1 failure, 1 warning, 1 ok");
+        assert!(
+            lines[1].starts_with("  FAILURE   group-kvm") && lines[2].contains("QEMU runs as this user"),
+            "{text}"
+        );
+        assert_eq!(lines[3].split_whitespace().collect::<Vec<_>>(), ["mend", "a"]);
+        assert_eq!(lines[4].trim(), "b");
+        assert!(!text.contains('\u{1b}') && !text.contains("  ok"), "{text}");
+        assert!(of(&[Verdict::Ok]).text(true).contains("  ok        group-kvm"));
+    }
+
+    #[test]
+    fn programs_get_an_object_with_the_reasons() {
+        let value: Value =
+            serde_json::from_str(&of(&[Verdict::Failure]).json().expect("JSON")).expect("JSON");
+        let finding = &value["hosts"][0]["findings"][0];
+        assert_eq!((value["status"].as_u64(), finding["verdict"].as_str()), (Some(1), Some("failure")));
+        assert!(finding["why"].as_str().is_some_and(|why| !why.is_empty()));
+    }
+}
