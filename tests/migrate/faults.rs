@@ -33,7 +33,7 @@ pub enum Fault {
     Driver,
     /// The driver is told DRIVER_CANCEL: there is no reply.
     Cancel,
-    /// The target's storage has less room than the disk needs.
+    /// The target's storage becomes full.
     DiskFull,
 }
 
@@ -117,19 +117,29 @@ impl Trial {
         let source = self.guest.host.clone();
         let before = self.guest.files(&source);
         self.guest.features = vec![("MIGRATE_BANDWIDTH".into(), "5".into())];
-        let full = (fault == Fault::DiskFull).then(|| Full::new(&self.guest, target, phase));
+        let full = (fault == Fault::DiskFull).then(|| Small::new(&self.guest, target));
         let leaving = self.guest.leave(&mut self.driver, target);
-        let reached = full.is_some() || self.reach(phase, &source, seed);
+        let reached = self.reach(phase, &source, seed);
+        if let Some(full) = full.as_ref().filter(|_| reached) {
+            full.fill();
+        }
         let struck = reached.then(|| self.strike(fault, &source, seed));
         let ended = self.wait_for_end(fault, &leaving);
         drop(struck);
-        drop(full);
         let (reply, info, took) = ended?;
         self.check(&reply, &leaving, &before)?;
+        let host = self.guest.host.clone();
+        if let Some(full) = full.as_ref().filter(|_| host == target) {
+            // it lives in the small file system now, which is to go
+            full.make_room();
+            self.guest.features.clear();
+            self.guest.migrate(&mut self.driver);
+        }
+        drop(full);
         if matches!(fault, Fault::Driver) {
             self.driver = stand::driver(&self.front);
         }
-        Ok(Ended { reply, info, host: self.guest.host.clone(), took, missed: !reached })
+        Ok(Ended { reply, info, host, took, missed: !reached })
     }
 
     /// Waits for the phase; false when the migration is over before.
@@ -164,12 +174,7 @@ impl Trial {
             Fault::SourceLibvirtd => Some(Mend::libvirtd(source, seed.from(0, 4))),
             Fault::TargetLibvirtd => Some(Mend::libvirtd(target, seed.from(0, 8))),
             Fault::TargetQemu => {
-                let mark = format!("guest={},", self.guest.domain());
-                let found = processes::of_host(target);
-                for process in found.values().filter(|p| p.arguments.iter().any(|word| word.contains(&mark)))
-                {
-                    processes::signal(process.pid, "KILL");
-                }
+                self.kill_incoming(source, target);
                 None
             }
             Fault::Network => Some(Mend::Cut(Cut::between(source, &[address(target)]))),
@@ -200,6 +205,20 @@ impl Trial {
                 None
             }
             Fault::DiskFull => None,
+        }
+    }
+
+    /// Kills the target's QEMU, but only while the source still has the guest: later it would be killing a VM. It stands
+    /// still while that is found out.
+    fn kill_incoming(&self, source: &str, target: &str) {
+        let mark = format!("guest={},", self.guest.domain());
+        let found = processes::of_host(target);
+        for process in found.values().filter(|p| p.arguments.iter().any(|word| word.contains(&mark))) {
+            processes::signal(process.pid, "STOP");
+            let job =
+                bed::virsh(source, &["domjobinfo", "--rawstats", &self.guest.domain()]).unwrap_or_default();
+            let under_way = matches!(numbers(&job).get("Job type"), Some(1 | 2));
+            processes::signal(process.pid, if under_way { "KILL" } else { "CONT" });
         }
     }
 
@@ -405,26 +424,37 @@ impl Cut {
 }
 
 /// A small file system in the place of the VM's datastore on a host.
-struct Full {
+struct Small {
     host: String,
     path: String,
 }
 
-impl Full {
-    fn new(guest: &Guest, host: &str, phase: Phase) -> Self {
+impl Small {
+    /// With room for the VM's disk, and some more.
+    fn new(guest: &Guest, host: &str) -> Self {
         let path = guest.folder().parent().expect("it has one").display().to_string();
-        let size = match phase {
-            Phase::Early => "size=2m",
-            Phase::Middle => "size=8m",
-            Phase::Late => "size=14m",
-        };
-        bed::sh(host, &["mount", "-t", "tmpfs", "-o", size, "tmpfs", &path]);
+        bed::sh(host, &["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", &path]);
         bed::sh(host, &["chown", "oneadmin:oneadmin", &path]);
         Self { host: host.to_owned(), path }
     }
+
+    fn filler(&self) -> String {
+        format!("{}/filler", self.path)
+    }
+
+    /// Leaves no room.
+    fn fill(&self) {
+        let mut command = bed::on(&self.host);
+        command.args(["dd", "if=/dev/zero", "bs=64k", &format!("of={}", self.filler())]);
+        assert!(!bed::run(command).status.success(), "it fits");
+    }
+
+    fn make_room(&self) {
+        bed::sh(&self.host, &["rm", "-f", &self.filler()]);
+    }
 }
 
-impl Drop for Full {
+impl Drop for Small {
     fn drop(&mut self) {
         let unmounted = || {
             let mut command = bed::on(&self.host);
