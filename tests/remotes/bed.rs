@@ -1,6 +1,7 @@
 //! Each script's good and bad end once against real libvirt. VM ids 1000 to 1999.
 
 mod devices;
+mod moved;
 mod running;
 
 use crate::node::{Caller, Node, Vm};

@@ -142,7 +142,10 @@ impl Session {
         let mut session = Self { name, process, input: pipes.stdin, output, errors: pipes.stderr, stall };
         match timeout(CONNECT, session.greeted()).await {
             Ok(Ok(())) => Ok(session),
-            Ok(Err(why)) => Err(format!("{} can't take files: {why}", session.name)),
+            Ok(Err(why)) => Err(format!(
+                "{} can't take files: {why} (what that needs comes there with kvmad's remotes: kvmad sync)",
+                session.name
+            )),
             Err(_) => Err(format!("{} did not answer within {} s", session.name, CONNECT.as_secs())),
         }
     }

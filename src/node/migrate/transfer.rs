@@ -185,10 +185,14 @@ impl Transfer<'_> {
                 job = source.job(self.uuid) => job.ok().flatten().filter(Job::runs),
                 () = self.term.cancelled(), if !lock(state).split => continue,
             };
-            let Some(job) = job else { continue };
-            lock(state).last = Some(job);
             let now = begin.elapsed();
-            if let Some(every) = self.settings.progress
+            let fresh = job.is_some();
+            // Where libvirt tells nothing, nothing moves: that must have an end, too.
+            let job = job.or(lock(state).last).unwrap_or_default();
+            if fresh {
+                lock(state).last = Some(job);
+            }
+            if let Some(every) = self.settings.progress.filter(|_| fresh)
                 && now.saturating_sub(told_at) >= every
             {
                 told_at = now;

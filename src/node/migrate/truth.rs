@@ -12,6 +12,8 @@ use super::voice::Voice;
 
 /// How long libvirt has to tidy up by itself.
 const OWN_TIDYING: Duration = Duration::from_secs(6);
+/// So often something is done about it; what has no effect must end.
+const MOVES: u32 = 10;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 /// For one call when the driver waits for our end.
@@ -57,6 +59,7 @@ impl Pair {
     pub async fn place(&self, patience: Duration, term: &CancellationToken, voice: &Voice) -> Place {
         let begin = Instant::now();
         let mut hurried_at = None;
+        let mut moves = 0;
         loop {
             let hurried = term.is_cancelled();
             let since = if hurried { *hurried_at.get_or_insert_with(Instant::now) } else { Instant::now() };
@@ -74,15 +77,18 @@ impl Pair {
             if let Some(place) = self.told(next, &source, &target) {
                 return place;
             }
-            if next == Next::Wait {
-                sleep(PAUSE).await;
-            } else if let Err(why) = pair.act(next, voice).await {
-                voice.warning(&why);
-                if over {
-                    return Place::Unknown(format!("{}; {why}", seen(self, &source, &target)));
+            if next != Next::Wait {
+                moves += 1;
+                let failed = pair.act(next, voice).await.err();
+                if let Some(why) = &failed {
+                    voice.warning(why);
                 }
-                sleep(PAUSE).await;
+                if moves >= MOVES || (over && failed.is_some()) {
+                    let why = failed.map(|why| format!("; {why}")).unwrap_or_default();
+                    return Place::Unknown(format!("{}{why}", seen(self, &source, &target)));
+                }
             }
+            sleep(PAUSE).await;
         }
     }
 
