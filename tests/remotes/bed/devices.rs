@@ -133,10 +133,18 @@ fn a_memory_module_that_the_guest_gives_back_is_unplugged() {
     };
     let modules =
         || node.virsh(&format!("dumpxml {}", vm.name)).good().matches("<memory model='dimm'").count();
+    // What the guest's kernel keeps for itself is no part of MemTotal: 157 MB of 256, 288 of 384.
+    let sees = |sign: &str| {
+        let line =
+            format!("awk \"/MemTotal/ && \\$2 {sign} {{print \\\"mem\\\" \\\"{sign}\\\"}}\" /proc/meminfo");
+        type_until(&vm, &line, &format!("mem{sign}"));
+    };
     resize(384, 256).good();
     assert_eq!(modules(), 1);
+    sees(">220000");
     resize(256, 384).good();
     assert_eq!(modules(), 0);
+    sees("<220000");
 }
 
 #[test]
