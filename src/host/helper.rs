@@ -7,12 +7,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::collect::Collector;
 use super::gate::Gate;
 use super::job::Watch;
+use super::stdin::Stdin;
 use crate::wire::{
     Decoded, Exit, Frame, Hello, HelloScan, Open, Orphan, PROTOCOL, Refusal, Scanned, Stream, WhyRefused,
     Window,
@@ -204,7 +205,7 @@ impl Helper {
     }
 
     /// Runs a command to its end. Cancelling the watch makes the helper end it; dropping this future too.
-    pub async fn run(&self, open: Open, stdin: Bytes, output: &mut Collector, watch: &Watch) -> Ended {
+    pub async fn run(&self, open: Open, stdin: Stdin, output: &mut Collector, watch: &Watch) -> Ended {
         if let Err(error) = Frame::Open(0, open.clone()).encode(&mut BytesMut::new()) {
             let text = format!("its arguments and environment are too long: {error}");
             return Ended::Refused(Refusal { why: WhyRefused::Other, text });
@@ -242,11 +243,19 @@ impl Drop for Leave<'_> {
     }
 }
 
-async fn feed(out: &UnboundedSender<Frame>, id: u32, gate: &Gate, mut stdin: Bytes) {
-    while !stdin.is_empty() {
-        let count = gate.room(stdin.len().min(64 << 10)).await;
+async fn feed(out: &UnboundedSender<Frame>, id: u32, gate: &Gate, mut stdin: Stdin) {
+    while stdin.left() > 0 {
+        let count = gate.room(stdin.left().min(64 << 10)).await;
+        let piece = match stdin.take(count) {
+            Ok(piece) => piece,
+            Err(error) => {
+                tracing::error!(%error, "stdin of a command can't be read: it is ended");
+                let _ = out.send(Frame::End(id));
+                return std::future::pending().await;
+            }
+        };
         gate.take(count);
-        let _ = out.send(Frame::Data(id, Stream::Stdin, stdin.split_to(count)));
+        let _ = out.send(Frame::Data(id, Stream::Stdin, piece));
     }
     let _ = out.send(Frame::StdinEnd(id));
     std::future::pending().await
@@ -300,6 +309,9 @@ async fn read_hello<R: AsyncRead + Unpin>(input: &mut R, noise: usize) -> Result
     Err(NoHelper::Absent(scan.noise()))
 }
 
+/// Room for one read: small frames come many at a time.
+const READ: usize = 16 << 10;
+
 async fn read_frames<R: AsyncRead + Unpin>(
     mut input: R,
     rest: Vec<u8>,
@@ -315,6 +327,7 @@ async fn read_frames<R: AsyncRead + Unpin>(
                 Err(error) => return format!("the helper does not keep to the protocol: {error}"),
             }
         }
+        buffer.reserve(READ);
         match input.read_buf(&mut buffer).await {
             Ok(1..) => lock(&table).heard = Some(Instant::now()),
             Ok(0) => return "the helper has ended".to_owned(),
@@ -375,14 +388,23 @@ async fn write_frames<W: AsyncWrite + Unpin>(mut output: W, mut frames: Unbounde
     "the channel was closed".to_owned()
 }
 
+/// Asks for a sign of life, and ends exactly when there was none for `dead`.
 async fn ping(table: Shared, out: UnboundedSender<Frame>, every: Duration, dead: Duration) -> String {
-    for number in 0.. {
-        sleep(every.min(dead)).await;
-        let silent = lock(&table).heard.map_or(Duration::ZERO, |heard| heard.elapsed());
-        if silent >= dead {
+    let mut number = 0;
+    let mut asked = Instant::now();
+    loop {
+        let dead_at = lock(&table).heard.unwrap_or(asked) + dead;
+        let ask_at = asked + every;
+        sleep_until(dead_at.min(ask_at)).await;
+        let now = Instant::now();
+        if lock(&table).heard.is_none_or(|heard| now >= heard + dead) {
             break;
         }
-        let _ = out.send(Frame::Ping(number));
+        if now >= ask_at {
+            let _ = out.send(Frame::Ping(number));
+            number = number.wrapping_add(1);
+            asked = now;
+        }
     }
     lock(&table).silent = true;
     format!("no sign of life for {} s", dead.as_secs())

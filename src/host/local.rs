@@ -34,7 +34,7 @@ impl Local {
     /// Runs a command to its end.
     pub(super) async fn run(&self, open: Open, stdin: Bytes, output: &mut Collector, watch: &Watch) -> Ended {
         match self.helper().await {
-            Some(helper) => helper.run(open, stdin, output, watch).await,
+            Some(helper) => helper.run(open, stdin.into(), output, watch).await,
             None => self.directly(open, stdin, output, watch).await,
         }
     }

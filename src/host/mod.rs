@@ -1,6 +1,5 @@
 //! Runs a command somewhere: on a host over the driver's connection, or on the front-end.
 
-mod agent;
 pub mod capture;
 pub mod channel;
 pub mod collect;
@@ -16,6 +15,7 @@ pub mod pool;
 pub mod process;
 pub mod push;
 pub mod ssh;
+pub mod stdin;
 pub mod supervise;
 
 pub use job::{

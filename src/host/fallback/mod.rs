@@ -17,6 +17,7 @@ use tokio::time::{Instant, interval, sleep_until};
 use super::channel::{Channel, ChannelEnd};
 use super::collect::Collector;
 use super::job::Watch;
+use super::stdin::Stdin;
 use crate::wire::{EndedBy, Exit, How, Open, Refusal, WhyRefused};
 use markers::Marked;
 
@@ -54,7 +55,7 @@ pub struct Times {
 pub async fn run(
     channel: Channel,
     open: &Open,
-    stdin: Bytes,
+    mut stdin: Stdin,
     output: &mut Collector,
     watch: &Watch,
     times: Times,
@@ -62,16 +63,20 @@ pub async fn run(
     let nonce = format!("@kvmad:{:032x}", rand::rng().random::<u128>());
     let Channel { stdin: mut to, stdout, stderr, end } = channel;
     let mut streams = Streams { stdout, stderr, out: Marked::new(&nonce), err: Marked::new(&nonce) };
-    let head = header(&nonce, open, times.dead, stdin.len());
+    let head = header(&nonce, open, times.dead, stdin.left());
     let started = Instant::now();
     // Counts from when the shell is up. The one over there is for when we are gone.
     let mut limit_at = None;
     let (mut by, mut give_up) = (EndedBy::Itself, None::<Instant>);
     let mut sending = Some(Box::pin(async move {
         let _ = to.write_all(&head).await;
-        let _ = to.write_all(&stdin).await;
+        while stdin.left() > 0 {
+            // What can't be read, or is not taken, ends the life line: the other end ends the command.
+            let piece = stdin.take(64 << 10).ok()?;
+            to.write_all(&piece).await.ok()?;
+        }
         let _ = to.flush().await;
-        to
+        Some(to)
     }));
     let mut line = None;
     let mut beats = interval(times.ping.max(Duration::from_millis(100)));
@@ -87,7 +92,7 @@ pub async fn run(
         tokio::select! {
             to = async { sending.as_mut().expect("guarded").await }, if sending.is_some() => {
                 sending = None;
-                line = Some(to);
+                line = to;
             }
             count = streams.read(&mut buffers, output, watch) => if !count {
                 break match end.await {

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io::{self, BufWriter, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+
+use crate::host::stdin::Stdin;
 
 /// Folder below the remotes with what we know of them: `stamp` and `manifest`. Not part of the stamp.
 pub const OWN: &str = ".kvmad";
@@ -184,8 +187,7 @@ pub struct Packed {
     pub manifest: Manifest,
     /// Its stamp.
     pub stamp: String,
-    /// A tar archive of it, with our own folder.
-    pub archive: Vec<u8>,
+    archive: Arc<File>,
 }
 
 impl Packed {
@@ -203,16 +205,13 @@ impl Packed {
             extra.map_or_else(|| dir.join(path), |(file, _)| file.clone())
         };
         let stamp = manifest.stamp();
-        let mut tar = tar::Builder::new(Vec::new());
+        let told = |error: io::Error| io::Error::new(error.kind(), format!("a temporary file: {error}"));
+        let mut tar = tar::Builder::new(BufWriter::new(tempfile::tempfile().map_err(told)?));
         for (path, entry) in &manifest.0 {
             match &entry.hash {
                 None => put(&mut tar, path, entry.mode, tar::EntryType::Directory, &[])?,
                 Some(hash) => {
-                    let content = fs::read(source(path))?;
-                    if hex(&Sha256::digest(&content)) != *hash {
-                        return Err(io::Error::other(format!("{path} was changed just now; try again")));
-                    }
-                    put(&mut tar, path, entry.mode, tar::EntryType::Regular, &content)?;
+                    copy(&mut tar, path, entry.mode, &source(path), hash)?;
                 }
             }
         }
@@ -220,25 +219,63 @@ impl Packed {
         for (name, text) in [("stamp", format!("{stamp}\n")), ("manifest", manifest.text())] {
             put(&mut tar, &format!("{OWN}/{name}"), 0o644, tar::EntryType::Regular, text.as_bytes())?;
         }
-        Ok(Self { stamp, archive: tar.into_inner()?, manifest })
+        let archive = tar.into_inner()?.into_inner().map_err(|error| told(error.into_error()))?;
+        Ok(Self { stamp, archive: Arc::new(archive), manifest })
+    }
+
+    /// A tar archive of it, with our own folder. It lies in a file without a name, which goes with the last user.
+    ///
+    /// # Errors
+    /// When that file can't be looked at.
+    pub fn archive(&self) -> io::Result<Stdin> {
+        Stdin::of_file(self.archive.clone())
     }
 }
 
-fn put(
-    tar: &mut tar::Builder<Vec<u8>>,
-    path: &str,
-    mode: u32,
-    kind: tar::EntryType,
-    content: &[u8],
-) -> io::Result<()> {
+type Archive = tar::Builder<BufWriter<File>>;
+
+/// Adds the file at `source`, which must still be what `wanted` says.
+fn copy(tar: &mut Archive, path: &str, mode: u32, source: &Path, wanted: &str) -> io::Result<()> {
+    let changed = || io::Error::other(format!("{path} was changed just now; try again"));
+    let file = File::open(source)?;
+    let size = file.metadata()?.len();
+    let mut content = Hashing { source: file.take(size), hasher: Sha256::new(), count: 0 };
+    tar.append_data(&mut header(mode, tar::EntryType::Regular, size), path, &mut content)?;
+    if content.count != size || hex(&content.hasher.finalize()) != wanted {
+        return Err(changed());
+    }
+    Ok(())
+}
+
+/// Hashes what is read through it.
+struct Hashing<R> {
+    source: R,
+    hasher: Sha256,
+    count: u64,
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(buffer)?;
+        self.hasher.update(&buffer[..count]);
+        self.count += count as u64;
+        Ok(count)
+    }
+}
+
+fn put(tar: &mut Archive, path: &str, mode: u32, kind: tar::EntryType, content: &[u8]) -> io::Result<()> {
+    tar.append_data(&mut header(mode, kind, content.len() as u64), path, content)
+}
+
+fn header(mode: u32, kind: tar::EntryType, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
-    header.set_size(content.len() as u64);
+    header.set_size(size);
     header.set_uid(0);
     header.set_gid(0);
     header.set_mtime(super::now());
-    tar.append_data(&mut header, path, content)
+    header
 }
 
 /// The stamp that a remotes folder carries; `None`: they are foreign (OpenNebula's alone).

@@ -24,6 +24,9 @@ pub(super) struct Times {
     pub(super) dead: Duration,
 }
 
+/// Room for one read: small frames come many at a time.
+const READ: usize = 16 << 10;
+
 /// Serves until the driver goes away or `stop` is cancelled, and then until nothing of it runs.
 pub(super) async fn serve(
     input: Input,
@@ -65,6 +68,7 @@ impl Dispatcher {
         let mut heard = Instant::now();
         let mut ask = heard + times.ping;
         loop {
+            buffer.reserve(READ);
             tokio::select! {
                 got = input.read_buf(&mut buffer) => {
                     if !matches!(got, Ok(1..)) || self.take_all(&mut buffer).is_err() {
@@ -77,11 +81,13 @@ impl Dispatcher {
                         self.commands.remove(&id);
                     }
                 }
-                () = sleep_until(ask) => {
+                () = sleep_until(ask.min(heard + times.dead)) => {
+                    if heard.elapsed() >= times.dead {
+                        return;
+                    }
                     let _ = self.out.send(Frame::Ping(0));
                     ask = Instant::now() + times.ping;
                 }
-                () = sleep_until(heard + times.dead) => return,
                 () = stop.cancelled() => return,
             }
         }

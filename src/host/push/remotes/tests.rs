@@ -72,7 +72,9 @@ fn the_archive_holds_what_the_manifest_says() {
     assert_eq!(packed.manifest.0["etc/vmm"], Entry { mode: 0o755, hash: None });
     assert!(!packed.manifest.0.contains_key("etc/none"));
     let out = tempfile::tempdir().unwrap();
-    tar::Archive::new(&packed.archive[..]).unpack(out.path()).unwrap();
+    let mut archive = packed.archive().unwrap();
+    let bytes = archive.take(archive.left()).unwrap();
+    tar::Archive::new(&bytes[..]).unpack(out.path()).unwrap();
     assert_eq!(Manifest::of(out.path()).unwrap(), packed.manifest);
     assert_eq!(carried_stamp(out.path()).as_deref(), Some(packed.stamp.as_str()));
     let text = fs::read_to_string(out.path().join(OWN).join("manifest")).unwrap();

@@ -1,20 +1,26 @@
 //! Delegated jobs: an ssh of their own that forwards the agent, so that the host can go on to other hosts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
 
-use super::channel::{self, Channel, ChannelEnd, Reading};
-use super::collect::Collector;
-use super::connection::Connection;
-use super::entry::Entry;
-use super::fallback;
-use super::helper::{self, Helper};
-use super::job::Watch;
-use super::pool::{Inner, Ran};
-use super::process::Process;
-use crate::wire::{Open, Refusal, WhyRefused};
+use super::Inner;
+use super::run::Ran;
+use crate::host::channel::{self, Channel, ChannelEnd, Reading};
+use crate::host::collect::Collector;
+use crate::host::connection::Connection;
+use crate::host::entry::Entry;
+use crate::host::fallback;
+use crate::host::helper::Helper;
+use crate::host::job::Watch;
+use crate::host::process::Process;
+use crate::host::stdin::Stdin;
+use crate::wire::Open;
+
+/// How long an ssh that was lost may take to say why.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Runs a command over a connection of its own. `connection` is the shared one; it tells whether the host has a
 /// helper.
@@ -23,22 +29,17 @@ pub(super) async fn run(
     entry: &Entry,
     connection: &Arc<Connection>,
     open: &Open,
-    stdin: &Bytes,
+    stdin: &Stdin,
     output: &mut Collector,
     watch: &Watch,
 ) -> Ran {
     if let Some(words) = &pool.helper_words
-        && connection.helper(words, &pool.helper_limits, watch).await.is_some()
+        && pool.helper_of(connection, watch).await.is_some()
     {
         return by_helper(pool, entry, words, open, stdin, output, watch).await;
     }
-    if let Err(text) = fallback::check(open) {
-        return Ran::Refused(Refusal { why: WhyRefused::Other, text });
-    }
-    match start(pool, entry, fallback::COMMAND).await {
-        Ok(channel) => fallback::run(channel, open, stdin.clone(), output, watch, pool.times()).await.into(),
-        Err(reason) => Ran::Lost(reason),
-    }
+    let opening = async { Ok((start(pool, entry, fallback::COMMAND).await?, ())) };
+    pool.without_helper(opening, open, stdin, output, watch).await
 }
 
 async fn by_helper(
@@ -46,7 +47,7 @@ async fn by_helper(
     entry: &Entry,
     words: &str,
     open: &Open,
-    stdin: &Bytes,
+    stdin: &Stdin,
     output: &mut Collector,
     watch: &Watch,
 ) -> Ran {
@@ -66,25 +67,14 @@ async fn by_helper(
     let helper_reason = helper.reason();
     // The helper sees the end of its stdin and goes, then ssh.
     drop(helper);
-    match ended {
-        helper::Ended::Exit(exit) => {
-            tokio::spawn(end);
-            Ran::Exit(exit)
-        }
-        helper::Ended::Refused(refusal) => {
-            tokio::spawn(end);
-            Ran::Refused(refusal)
-        }
-        helper::Ended::Lost => {
-            let lost = || helper_reason.unwrap_or_else(|| "the connection was lost".to_owned());
-            let ended = tokio::time::timeout(std::time::Duration::from_secs(2), end).await;
-            let words = match ended {
-                Ok(ended) => reason(ended, said).await,
-                Err(_) => None,
-            };
-            Ran::Lost(words.unwrap_or_else(lost))
-        }
-    }
+    let why = async move || {
+        let Ok(ended) = timeout(LAST_WORDS, end).await else { return None };
+        reason(ended, said).await
+    };
+    Ran::of_helper(ended, async || {
+        why().await.or(helper_reason).unwrap_or_else(|| "the connection was lost".to_owned())
+    })
+    .await
 }
 
 async fn start(pool: &Inner, entry: &Entry, words: &str) -> Result<Channel, String> {
@@ -101,7 +91,7 @@ async fn last_words(mut stderr: Reading) -> String {
         kept.extend_from_slice(&buffer[..count]);
         kept.drain(..kept.len().saturating_sub(KEPT));
     }
-    super::ssh::own_words(&String::from_utf8_lossy(&kept))
+    crate::host::ssh::own_words(&String::from_utf8_lossy(&kept))
 }
 
 /// ssh's own words; status 255 is its own, too.
