@@ -54,9 +54,11 @@ case ${kvmad_argv[0]} in
 *) type -P -- "${kvmad_argv[0]}" || kvmad_end missing ;;
 esac
 
+# A pipe that is read and written here: the watcher says by it that it is ending the group.
+exec 6<> <(:)
 set -m
 (
-    exec <&5 >&8 2>&7 5<&- 7>&- 8>&- 9<&-
+    exec <&5 >&8 2>&7 5<&- 6>&- 7>&- 8>&- 9<&-
     trap - HUP TERM INT
     set -- "${kvmad_argv[@]}"
     [ "${#kvmad_env[@]}" -eq 0 ] || export -- "${kvmad_env[@]}"
@@ -64,15 +66,14 @@ set -m
 ) &
 kvmad_child=$!
 (
-    trap - HUP TERM INT
     exec 5<&- 7>&- 8>&-
-    # A command can be over before this line: the TERM that tells it may have come before the trap was gone.
-    kill -0 "$kvmad_child" || exit 0
     SECONDS=0
     while IFS= read -r -n 1 -t "$kvmad_silence" -u 9; do
         [ "$kvmad_limit" = none ] || [ "$SECONDS" -lt "$kvmad_limit" ] || break
     done
-    trap '' TERM
+    # Before anything else: so it is told before the command can end by it. (A signal would make the wait of the shell
+    # lose the status of a command that ends just then.)
+    printf '.' >&6
     exec 9<&-
     kill -TERM -- "-$kvmad_child"
     kill -CONT -- "-$kvmad_child"
@@ -96,8 +97,9 @@ while :; do
     kvmad_status=$?
     kill -0 "$kvmad_child" || break
 done
-# The watcher ends at once, or, when it is ending the group, after that.
-kill -TERM "$kvmad_watch"
+# The watcher is waited for while it is ending the group. Else it is killed: any other signal may come while it still
+# has our traps, or be ignored here from the start.
+read -r -t 0 -u 6 || kill -KILL "$kvmad_watch"
 wait "$kvmad_watch"
 kvmad_end "exit $kvmad_status"
 }

@@ -24,7 +24,8 @@ async fn go(open: &Open, stdin: &[u8]) -> (Ended, Collector) {
 
 async fn go_behind(before: &str, open: &Open, stdin: &[u8], watch: &Watch) -> (Ended, Collector) {
     let mut output = Collector::new(16 << 20);
-    let ended = run(bash(before).await, open, Bytes::copy_from_slice(stdin), &mut output, watch, TIMES).await;
+    let ended =
+        run(bash(before).await, open, Bytes::copy_from_slice(stdin).into(), &mut output, watch, TIMES).await;
     (ended, output)
 }
 
@@ -151,7 +152,7 @@ async fn when_the_channel_goes_the_group_is_ended() {
     // Killing the channel's process would be harsher than a lost connection: here only the pipes go.
     let mut channel = bash("").await;
     let end = std::mem::replace(&mut channel.end, Box::pin(std::future::pending()));
-    let running = run(channel, &open, Bytes::new(), &mut output, &watch, TIMES);
+    let running = run(channel, &open, Bytes::new().into(), &mut output, &watch, TIMES);
     tokio::select! {
         ended = running => panic!("{ended:?}"),
         () = async { while text() != "up\n" { tokio::time::sleep(Duration::from_millis(20)).await } } => {}
@@ -171,7 +172,7 @@ async fn a_place_without_bash_says_what_it_said() {
         Process::start(&Start::new("sh").arg("-c").arg("echo 'no bash here' >&2; exit 127")).await.unwrap();
     let channel = channel::of_process(process, pipes);
     let mut output = Collector::new(100);
-    let ended = run(channel, &open("true"), Bytes::new(), &mut output, &Watch::nothing(), TIMES).await;
+    let ended = run(channel, &open("true"), Bytes::new().into(), &mut output, &Watch::nothing(), TIMES).await;
     let Ended::Lost(reason) = ended else { panic!("{ended:?}") };
     assert!(reason.contains("bash") && reason.contains("no bash here"), "{reason}");
 }
@@ -197,7 +198,8 @@ async fn silence_of_the_driver_ends_the_command() {
     let times = Times { ping: Duration::from_secs(100), ..TIMES };
     let began = Instant::now();
     let watch = Watch::nothing();
-    let ended = run(bash("").await, &open("sleep 100"), Bytes::new(), &mut output, &watch, times).await;
+    let ended =
+        run(bash("").await, &open("sleep 100"), Bytes::new().into(), &mut output, &watch, times).await;
     assert_eq!(exit(&ended).how, How::Signaled(15));
     assert!(began.elapsed() < Duration::from_secs(60));
 }
@@ -212,5 +214,56 @@ async fn a_command_that_is_over_at_once_is_told() {
             let (ended, _) = done.expect("it is over long ago").unwrap();
             assert_eq!(exit(&ended).how, How::Exited(3));
         }
+    }
+}
+
+#[tokio::test]
+async fn a_command_is_told_where_signals_are_ignored_from_the_start() {
+    let (watch, open) = (Watch::nothing(), open("exit 3"));
+    let going = go_behind("trap '' HUP TERM INT", &open, b"", &watch);
+    let (ended, _) = tokio::time::timeout(Duration::from_secs(60), going).await.expect("its end is told");
+    assert_eq!(exit(&ended).how, How::Exited(3));
+}
+
+/// What bash prints for `script` as the bootstrap and `command`, up to the marker of its end or the time-out.
+async fn told(script: &str, command: &str) -> String {
+    let (_process, mut pipes) = Process::start(&Start::new("bash").args(["-s"])).await.expect("bash starts");
+    let open = open(command);
+    let whole = header("@nonce", &open, Duration::from_secs(60), 0);
+    let mut stdin = pipes.stdin.take().expect("it is piped");
+    stdin.write_all(script.as_bytes()).await.expect("written");
+    stdin.write_all(&whole[BOOTSTRAP.len()..]).await.expect("written");
+    let mut said = Vec::new();
+    let reading = async {
+        while !String::from_utf8_lossy(&said).contains("@nonce:end exit") {
+            if pipes.stderr.read_buf(&mut said).await.unwrap_or(0) == 0 {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(10), reading).await;
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[tokio::test]
+async fn a_command_that_is_over_before_its_watcher_is_up_is_told() {
+    let begin = "(\n    exec 5<&- 7>&- 8>&-\n";
+    assert_eq!(BOOTSTRAP.matches(begin).count(), 1, "the watcher's begin");
+    let late = BOOTSTRAP.replace(begin, &format!("(\n    sleep 0.5\n{}", &begin[2..]));
+    assert!(told(&late, "exit 3").await.contains("@nonce:end exit 3"));
+    // The same with a signal that the watcher may lose: the check notices when the end is not told.
+    let kill = "kill -KILL \"$kvmad_watch\"";
+    assert_eq!(BOOTSTRAP.matches(kill).count(), 1, "the end of the watcher");
+    let lost = late.replace(kill, "kill -CONT \"$kvmad_watch\"");
+    assert!(!told(&lost, "exit 3").await.contains("@nonce:end"));
+}
+
+#[tokio::test]
+async fn the_status_is_the_commands_own_also_when_it_ends_while_it_is_being_ended() {
+    for _ in 0..20 {
+        let mut open = open("trap 'exit 9' TERM; echo up >&2; sleep 0.05; sleep 5 & wait");
+        open.limit = Some(Duration::from_millis(50));
+        let (ended, _) = go(&open, b"").await;
+        assert_eq!(exit(&ended), Exit { how: How::Exited(9), by: EndedBy::Limit });
     }
 }
