@@ -26,6 +26,7 @@ fi
 : "${VIRSH_RETRIES:=3}"
 : "${SHUTDOWN_TIMEOUT:=180}"
 : "${CANCEL_TIMEOUT:=60}"
+: "${EVENT_POLL:=1}" # seconds between two looks while an event is awaited
 : "${DETACH_TIMEOUT:=30}"
 : "${AGENT_TIMEOUT:=10}"
 : "${EXEC_FOLDER:=/var/run/one}" # where the monitoring looks for the processes in guests
@@ -225,10 +226,11 @@ listen() {
     LISTENER=$!
 }
 
-# await_event ID SECONDS EVENT: until the next event, but a second at most: events are lost when libvirt is restarted.
+# await_event ID SECONDS EVENT: until the next event, but EVENT_POLL seconds at most: events are lost when libvirt is
+# restarted.
 await_event() {
     local status=0
-    read -r -t 1 -u "$EVENTS" _ || status=$?
+    read -r -t "$EVENT_POLL" -u "$EVENTS" _ || status=$?
     if ((status == 1)); then
         exec {EVENTS}<&-
         sleep 1 # the listener ended, so libvirt is away

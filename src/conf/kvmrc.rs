@@ -57,6 +57,8 @@ pub const VARIABLES: &[Key] = &[
         "The same for calls that move memory or disks: starting, saving and restoring a VM, snapshots."),
     key("CANCEL_TIMEOUT", Takes::Whole(1, 86_400), Set("60"),
         "Seconds for which ending a VM by force is tried."),
+    key("EVENT_POLL", Takes::Whole(1, 3600), Set("1"),
+        "Seconds between two looks at a domain while an event of libvirt is awaited. An event ends the wait at once; only a restart of libvirt loses one."),
     key("DETACH_TIMEOUT", Takes::Whole(1, 86_400), Set("30"),
         "Seconds that a guest has to let go of a disk or an interface; it is asked once more at half of it."),
     key("AGENT_TIMEOUT", Takes::Whole(1, 3_600), Set("10"),

@@ -176,7 +176,7 @@ impl Place {
 
 /// Waits until `test` holds, at most 20 s.
 #[track_caller]
-pub fn await_that(what: &str, test: impl Fn() -> bool) {
+pub fn await_that(what: &str, mut test: impl FnMut() -> bool) {
     let start = Instant::now();
     while !test() {
         assert!(start.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
