@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::text::Places;
 use super::value::{Attribute, Level, Member, Origin, Template, Value};
 use super::xml::{Document, Element, Node};
 
@@ -135,6 +136,7 @@ pub fn template(document: &Document, element: &Element, level: Level, file: Opti
     let mut places = Places::new(document.source());
     let mut origin = |at: usize| {
         let (line, column) = places.of(at);
+        let (line, column) = (small(line), small(column));
         Origin { level, file: file.cloned(), line, column }
     };
     let mut attributes = Vec::new();
@@ -184,37 +186,6 @@ pub fn top_name(written: &str) -> String {
     name.push_str(written);
     name.make_ascii_uppercase();
     name
-}
-
-/// Line and column of rising byte offsets, each stretch of the source counted once.
-struct Places<'a> {
-    source: &'a str,
-    at: usize,
-    line: u32,
-    column: u32,
-}
-
-impl<'a> Places<'a> {
-    fn new(source: &'a str) -> Self {
-        Self { source, at: 0, line: 1, column: 1 }
-    }
-
-    fn of(&mut self, at: usize) -> (u32, u32) {
-        if at < self.at {
-            *self = Self::new(self.source);
-        }
-        let stretch = self.source.get(self.at..at).unwrap_or("");
-        match memchr::memrchr(b'\n', stretch.as_bytes()) {
-            Some(newline) => {
-                let lines = memchr::memchr_iter(b'\n', stretch.as_bytes()).count();
-                self.line = self.line.saturating_add(small(lines));
-                self.column = small(stretch[newline + 1..].chars().count()).saturating_add(1);
-            }
-            None => self.column = self.column.saturating_add(small(stretch.chars().count())),
-        }
-        self.at = at;
-        (self.line, self.column)
-    }
 }
 
 fn small(count: usize) -> u32 {

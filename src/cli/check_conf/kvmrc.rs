@@ -1,6 +1,7 @@
 //! Checking kvmrc. It means what bash says it means.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::attach;
 use super::finding::{Checked, Kind};
@@ -18,7 +19,7 @@ const LIMIT: u64 = 1 << 20;
 ///
 /// # Errors
 /// When it can't be read.
-pub fn check(path: &Path, defaults: Option<&Template>) -> Result<Checked, Unreadable> {
+pub fn check(path: &Path, defaults: Option<&Template>, limit: Duration) -> Result<Checked, Unreadable> {
     let bytes = input::bytes(path, LIMIT)?;
     if path == Path::new("-") {
         return Err(Unreadable(
@@ -27,17 +28,17 @@ pub fn check(path: &Path, defaults: Option<&Template>) -> Result<Checked, Unread
     }
     let name = path.display().to_string();
     let mut checked = Checked::new(&name, Kind::Kvmrc, &String::from_utf8_lossy(&bytes));
-    match shell::syntax(path) {
+    match shell::syntax(path, limit) {
         Err(why) => checked.unchecked.push(format!("what bash makes of the file: {why}")),
         Ok(Some((text, line))) => {
             let why = format!("bash can't read it: {text}");
             let mend = "look for a quote or bracket that is not closed in this line or before it";
             checked.find("syntax", Gravity::Error, String::new(), at(line).as_ref(), why, mend);
         }
-        Ok(None) => match shell::evaluate(path) {
+        Ok(None) => match shell::evaluate(path, limit) {
             Err(why) => checked.unchecked.push(format!("what bash makes of the file: {why}")),
             Ok(evaluated) => {
-                how_it_ran(&mut checked, &evaluated);
+                how_it_ran(&mut checked, &evaluated, limit);
                 for variable in &evaluated.variables {
                     check_variable(&mut checked, variable);
                 }
@@ -60,14 +61,12 @@ pub fn at(line: Option<u32>) -> Option<Origin> {
     line.map(|line| Origin { level: Level::Kvmrc, file: None, line, column: 1 })
 }
 
-fn how_it_ran(checked: &mut Checked, evaluated: &shell::Evaluated) {
+fn how_it_ran(checked: &mut Checked, evaluated: &shell::Evaluated, limit: Duration) {
     match &evaluated.broken {
         None => {}
         Some(Broken::Hangs) => {
-            let why = format!(
-                "bash was still at it after {} s; every action would wait as long",
-                shell::LIMIT.as_secs()
-            );
+            let why =
+                format!("bash was still at it after {} s; every action would wait as long", limit.as_secs());
             let mend = "take out what waits: the file should only set variables";
             checked.find("hangs", Gravity::Error, String::new(), None, why, mend);
         }

@@ -12,6 +12,7 @@ mod vm;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -32,6 +33,9 @@ pub struct Arguments {
     /// What the files are, instead of telling it from their names
     #[arg(long, value_enum)]
     kind: Option<Kind>,
+    /// Longest that bash may take with a kvmrc, in seconds: an action waits as long before it does anything
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    kvmrc_timeout: u64,
     /// Notes count as findings too
     #[arg(long)]
     strict: bool,
@@ -92,7 +96,9 @@ fn check_all(arguments: &Arguments) -> (Vec<Checked>, Vec<Unreadable>) {
     }
     for path in arguments.files.iter().filter(|path| kind(path) != Kind::Conf) {
         let result = match kind(path) {
-            Kind::Kvmrc => kvmrc::check(path, defaults.as_ref()),
+            Kind::Kvmrc => {
+                kvmrc::check(path, defaults.as_ref(), Duration::from_secs(arguments.kvmrc_timeout))
+            }
             _ => vm::check(path, defaults.as_ref()),
         };
         match result {

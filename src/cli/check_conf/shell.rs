@@ -10,9 +10,6 @@ use crate::host::capture::{Finished, Limits, run_blocking};
 use crate::host::process::{End, Start, StartError};
 use crate::host::supervise::Cause;
 
-/// Longest that the file may take; an action script waits as long before it does anything.
-pub const LIMIT: Duration = Duration::from_secs(10);
-
 /// Reads the file in the way of the action scripts and prints every variable, `NAME=value` and NUL, to the stdout
 /// that it was started with; what the file itself prints goes to stderr. Every command of the file is traced with
 /// its line into the second argument. `kvmad_completed` is there when the file came to its end.
@@ -95,7 +92,7 @@ pub enum Broken {
         /// The last line that was run.
         line: Option<u32>,
     },
-    /// It was still running after [`LIMIT`].
+    /// It was still running after the limit.
     Hangs,
 }
 
@@ -103,8 +100,8 @@ pub enum Broken {
 ///
 /// # Errors
 /// When bash can't be asked; the reason.
-pub fn syntax(path: &Path) -> Result<Option<(String, Option<u32>)>, String> {
-    let finished = bash(&["-n", "--"], &[path])?;
+pub fn syntax(path: &Path, limit: Duration) -> Result<Option<(String, Option<u32>)>, String> {
+    let finished = bash(&["-n", "--"], &[path], limit)?;
     if finished.end == End::Exited(0) {
         return Ok(None);
     }
@@ -131,9 +128,9 @@ pub fn syntax(path: &Path) -> Result<Option<(String, Option<u32>)>, String> {
 ///
 /// # Errors
 /// When bash can't be asked; the reason.
-pub fn evaluate(path: &Path) -> Result<Evaluated, String> {
-    let (before, _, _) = variables(Path::new("/dev/null"))?;
-    let (after, trace, finished) = variables(path)?;
+pub fn evaluate(path: &Path, limit: Duration) -> Result<Evaluated, String> {
+    let (before, _, _) = variables(Path::new("/dev/null"), limit)?;
+    let (after, trace, finished) = variables(path, limit)?;
     let file = absolute(path).display().to_string();
     let lines = assignments(&trace, &file);
     let last = trace_lines(&trace, &file).map(|(line, _)| line).last();
@@ -153,9 +150,9 @@ pub fn evaluate(path: &Path) -> Result<Evaluated, String> {
 }
 
 /// All variables after `path` was read, the trace, and how bash ended.
-fn variables(path: &Path) -> Result<(BTreeMap<String, String>, String, Finished), String> {
+fn variables(path: &Path, limit: Duration) -> Result<(BTreeMap<String, String>, String, Finished), String> {
     let trace = tempfile::NamedTempFile::new().map_err(|error| format!("no temporary file: {error}"))?;
-    let finished = bash(&["-c", SCRIPT, "bash"], &[path, trace.path()])?;
+    let finished = bash(&["-c", SCRIPT, "bash"], &[path, trace.path()], limit)?;
     let text = String::from_utf8_lossy(&finished.stdout);
     let all = text.split('\0').filter_map(|entry| entry.split_once('='));
     let all = all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -164,7 +161,7 @@ fn variables(path: &Path) -> Result<(BTreeMap<String, String>, String, Finished)
     Ok((all, String::from_utf8_lossy(&trace).into_owned(), finished))
 }
 
-fn bash(options: &[&str], paths: &[&Path]) -> Result<Finished, String> {
+fn bash(options: &[&str], paths: &[&Path], limit: Duration) -> Result<Finished, String> {
     let paths: Vec<_> = paths.iter().map(|path| absolute(path)).collect();
     let start = Start::new("/usr/bin/env")
         .args(["-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "bash"])
@@ -172,7 +169,7 @@ fn bash(options: &[&str], paths: &[&Path]) -> Result<Finished, String> {
         .args(options.iter().copied())
         .args(paths)
         .no_stdin();
-    let limits = Limits { limit: Some(LIMIT), grace: Duration::from_secs(1), ..Limits::default() };
+    let limits = Limits { limit: Some(limit), grace: Duration::from_secs(1), ..Limits::default() };
     match run_blocking(&start, Bytes::new(), &limits) {
         Ok(Finished { end: End::Exited(127), .. }) => Err("bash is not installed".to_owned()),
         Ok(finished) => Ok(finished),
