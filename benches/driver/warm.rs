@@ -42,8 +42,14 @@ fn many(driver: &mut Driver, first: u32) -> Duration {
         for (vm, payload) in &requests {
             driver.send("RESET", *vm, payload);
         }
-        for (vm, _) in &requests {
-            assert!(driver.conversation.reply("RESET", *vm, 0, LIMIT).succeeded());
+        let mut answered = 0;
+        while answered < MANY {
+            let lines = driver.conversation.wait(LIMIT, |lines| (!lines.is_empty()).then_some(()));
+            assert!(lines.is_some(), "no reply for {LIMIT:?}: {answered} of {MANY} answered");
+            for line in driver.conversation.take().iter().filter(|line| line.kind == "RESET") {
+                assert!(line.succeeded(), "{}", line.raw);
+                answered += 1;
+            }
         }
     })
 }
