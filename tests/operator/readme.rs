@@ -63,9 +63,9 @@ const TABLE: &[(&str, How)] = &[
     ("kvmad sync node1 node2", Bed(0)),
     ("kvmad monitor node1", Bed(0)),
     ("kvmad migrate-check vm.xml node2", Elsewhere("migrate: the tests of migrate-check")),
-    ("kvmad doctor", Elsewhere(DOCTOR)),
+    ("kvmad doctor --group kvm --group cloud --user \"$SUDO_USER\"", Elsewhere(DOCTOR)),
     ("kvmad doctor node1", Elsewhere(DOCTOR)),
-    ("kvmad doctor --fix", Elsewhere(DOCTOR)),
+    ("kvmad doctor --group kvm --group cloud --user \"$SUDO_USER\" --fix", Elsewhere(DOCTOR)),
     (
         "apt install libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils genisoimage curl openssh-server",
         Elsewhere("Debian's own; tests/testbed/up installs them"),
