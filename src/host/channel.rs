@@ -54,7 +54,9 @@ pub fn of_process(process: Process, pipes: Pipes) -> Channel {
         };
         match ended {
             Ok(End::Exited(status)) => ChannelEnd::Status(status),
-            Ok(End::Signaled(signal)) => ChannelEnd::Lost(format!("it was killed by signal {signal}")),
+            Ok(End::Signaled(signal)) => ChannelEnd::Lost(format!(
+                "the process that holds the connection was killed by signal {signal}"
+            )),
             Err(error) => ChannelEnd::Lost(error.to_string()),
         }
     };

@@ -223,4 +223,14 @@ pub trait Runner: Send + Sync {
     /// Runs `job` at `place`, streaming to `watch`, and says how it ended. Never panics, never hangs beyond
     /// the job's limit and grace: what can't be done is an [`Ending`].
     fn run<'a>(&'a self, place: &'a Place, job: Job, watch: Watch) -> Boxed<'a, Outcome>;
+
+    /// Brings the remotes of `host` up to date, for work of another host that needs them there. Nothing to do where
+    /// remotes are not pushed.
+    ///
+    /// # Errors
+    /// Why the host can't be reached.
+    fn ready<'a>(&'a self, host: &'a HostName, watch: Watch) -> Boxed<'a, Result<(), String>> {
+        let _ = (host, watch);
+        Box::pin(async { Ok(()) })
+    }
 }

@@ -230,6 +230,21 @@ async fn what_fails_behind_a_migration_is_logged_and_the_migration_succeeded() {
     );
 }
 
+#[tokio::test]
+async fn a_target_is_brought_up_to_date_before_the_source_works_with_it_and_need_not_be_reachable() {
+    let ran = run(26, |_, _| good("")).await;
+    assert_eq!(success(&ran), "-");
+    assert_eq!(scripts(&ran)[2], "host1 vmm/kvm/migrate");
+    assert_eq!(*ran.fake.readied.lock().expect("lock"), [("host2".to_owned(), 2)]);
+    let text = "host host2 was not brought up to date before migrate: no way there";
+    assert!(ran.log.has(Severity::Warning, text), "{:?}", ran.log.texts());
+
+    let dir = front_end();
+    let one_host = planned(26, |text| text.replace("<MIGR_HOST>host2", "<MIGR_HOST>host1"));
+    let ran = run_in(dir.path(), &one_host, Fake::new(|_, _| good("")), Limits::default()).await;
+    assert_eq!(*ran.fake.readied.lock().expect("lock"), [], "the source is up to date");
+}
+
 fn lost_migration(target: &'static str, source: &'static str) -> impl Fn(&str, &Job) -> Canned + Send + Sync {
     move |line: &str, _: &Job| match line {
         _ if line.contains("/migrate") => ends(Ending::Lost("host1: broken".to_owned())),
@@ -257,6 +272,14 @@ async fn a_lost_migration_is_judged_by_where_the_vm_is() {
     let ran = run_in(dir.path(), &one_host, fake, Limits::default()).await;
     assert!(failure(&ran).contains("nothing was undone"), "{}", failure(&ran));
     assert!(!ran.lines.iter().any(|line| line.contains("failmigrate")));
+
+    let ran = run(26, lost_migration("RUNS=yes STATE=a USEDCPU=1.0", "")).await;
+    assert_eq!(success(&ran), "-", "it runs on the target, whatever the source would say");
+    let warning = "host1: broken; but the VM runs where migrate brings it; host host1 could not be asked";
+    assert!(ran.log.texts().iter().any(|text| text.starts_with(warning)), "{:?}", ran.log.texts());
+
+    let ran = run(26, lost_migration("STATE=a", "")).await;
+    assert!(failure(&ran).contains("nothing was undone"), "it may still be on its way: {}", failure(&ran));
 
     let ran = run(26, lost_migration("", "STATE=a")).await;
     assert!(failure(&ran).contains("look at host1 and host2; nothing was undone"), "{}", failure(&ran));

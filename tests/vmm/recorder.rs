@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kvmad::host::job::{Boxed, Ending, Job, Outcome, Place, Program, Purpose, Runner, Watch};
+use kvmad::host::job::{Boxed, Ending, HostName, Job, Outcome, Place, Program, Purpose, Runner, Watch};
 use kvmad::mad::actions::{Context, Severity};
 use tokio::io::AsyncWriteExt;
 
@@ -41,11 +41,18 @@ pub struct Fake {
     decide: Decide,
     pub seen: Mutex<Vec<Line>>,
     pub jobs: Mutex<Vec<(Place, Job)>>,
+    /// Hosts that were to be brought up to date, each with the number of jobs that had begun by then.
+    pub readied: Mutex<Vec<(String, usize)>>,
 }
 
 impl Fake {
     pub fn new(decide: impl Fn(&str, &Job) -> Canned + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { decide: Box::new(decide), seen: Mutex::default(), jobs: Mutex::default() })
+        Arc::new(Self {
+            decide: Box::new(decide),
+            seen: Mutex::default(),
+            jobs: Mutex::default(),
+            readied: Mutex::default(),
+        })
     }
 
     /// What was run, in order; roll-back jobs begin with `~ `.
@@ -90,6 +97,12 @@ impl Runner for Fake {
                 took: Duration::ZERO,
             }
         })
+    }
+
+    fn ready<'a>(&'a self, host: &'a HostName, _watch: Watch) -> Boxed<'a, Result<(), String>> {
+        let begun = self.seen.lock().expect("lock").len();
+        self.readied.lock().expect("lock").push((host.to_string(), begun));
+        Box::pin(async { Err("no way there".to_owned()) })
     }
 }
 

@@ -166,6 +166,18 @@ impl Runner for Pool {
             Outcome { ending, stdout, stderr, dropped, took: began.elapsed() }
         })
     }
+
+    fn ready<'a>(&'a self, host: &'a HostName, watch: Watch) -> Boxed<'a, Result<(), String>> {
+        Box::pin(async move {
+            let entry = self.inner.entry(host);
+            let _using = entry.using();
+            tokio::select! {
+                biased;
+                () = watch.cancel.cancelled() => Err("cancelled".to_owned()),
+                connected = self.inner.connect(&entry, &watch) => connected.map(drop),
+            }
+        })
+    }
 }
 
 fn ending(ran: Ran, limit: Option<Duration>, place: &Place) -> Ending {

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use crate::host::job::Runner;
 use crate::mad::actions::{Answer, Context, Severity};
+use crate::script;
 
-use super::plan::{Info, OnFailure, Plan, Step};
+use super::plan::{Info, OnFailure, Plan, Settle, Step};
 use call::FrontEnd;
 use step::Failed;
 
@@ -180,6 +181,7 @@ impl<'a> Run<'a> {
 
     /// Does `step` and judges what it printed, asks what became of it when it was lost.
     async fn step(&mut self, step: &'a Step) -> Result<String, Failed> {
+        self.make_ready(step).await;
         let result = match self.attempt(step).await {
             Ok(output) => self.judge(step, output),
             Err(failed) => Err(failed),
@@ -187,6 +189,17 @@ impl<'a> Run<'a> {
         match result {
             Err(failed) if !failed.sure && step.settle.is_some() => self.settle(step, failed).await,
             result => result,
+        }
+    }
+
+    /// A migration needs scripts of ours on the target, where no step before it may have run. A target that can't be
+    /// reached from here is left to the source, which may reach it.
+    async fn make_ready(&self, step: &Step) {
+        let (Some(Settle::Ask { .. }), Some(target)) = (&step.settle, &self.plan.second) else { return };
+        let watch = script::watch(self.context, self.context.cancel.clone());
+        if let Err(reason) = self.executor.runner.ready(target, watch).await {
+            let text = format!("host {target} was not brought up to date before {}: {reason}", step.name);
+            self.log(Severity::Warning, &text);
         }
     }
 

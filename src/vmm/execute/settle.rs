@@ -22,6 +22,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// What a side says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Says {
+    /// It runs there, not only on its way: `poll` of ours can tell that.
+    Runs,
+    /// It is there.
     Here,
     Gone,
     Nothing,
@@ -32,8 +35,16 @@ impl<'a> Run<'a> {
     pub(super) async fn settle(&mut self, step: &'a Step, failed: Failed) -> Result<String, Failed> {
         let Some(settle) = &step.settle else { return Err(failed) };
         match self.ask(settle).await {
-            (Says::Here, Says::Gone) => {
+            (Says::Runs | Says::Here, Says::Gone) => {
                 let text = format!("{}; but the VM is where {} brings it", failed.text, step.name);
+                self.log(Severity::Warning, &text);
+                Ok(String::new())
+            }
+            (Says::Runs, Says::Nothing) => {
+                let text = format!(
+                    "{}; but the VM runs where {} brings it; host {} could not be asked whether something of it is left there",
+                    failed.text, step.name, self.plan.host
+                );
                 self.log(Severity::Warning, &text);
                 Ok(String::new())
             }
@@ -65,7 +76,12 @@ impl<'a> Run<'a> {
                 return (after, Says::Nothing);
             }
             let before = self.question(at_source).await;
-            if (after, before) != (Says::Here, Says::Here) || Instant::now() > until {
+            let there = |says| matches!(says, Says::Runs | Says::Here);
+            if after == Says::Here && before == Says::Nothing {
+                // The silence took its time, in which the source has given up or the VM has arrived.
+                return (self.question(at_target).await, before);
+            }
+            if !(there(after) && there(before)) || Instant::now() > until {
                 return (after, before);
             }
             tokio::time::sleep(PAUSE).await;
@@ -79,9 +95,11 @@ impl<'a> Run<'a> {
             grace: PAUSE,
             cancel: CancellationToken::new(),
             retries: 0,
+            asks: true,
         };
         let Ok(output) = self.carry_out(step, &manner).await else { return Says::Nothing };
         match text::polled_state(&output) {
+            Some('a') if output.split_whitespace().any(|word| word == "RUNS=yes") => Says::Runs,
             Some('a' | 'p') => Says::Here,
             Some('d') => Says::Gone,
             _ => Says::Nothing,

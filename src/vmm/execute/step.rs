@@ -57,6 +57,8 @@ pub(super) struct Manner {
     pub(super) grace: Duration,
     pub(super) cancel: CancellationToken,
     pub(super) retries: u32,
+    /// Where the VM runs is the question: `poll` of ours is told so.
+    pub(super) asks: bool,
 }
 
 impl<'a> Run<'a> {
@@ -69,6 +71,7 @@ impl<'a> Run<'a> {
             grace: limits.grace,
             cancel: self.context.cancel.clone(),
             retries: if step.retried { limits.retries } else { 0 },
+            asks: false,
         };
         self.carry_out(step, &manner).await
     }
@@ -117,6 +120,9 @@ impl<'a> Run<'a> {
         job.purpose = manner.purpose;
         job.limit = manner.limit;
         job.grace = manner.grace;
+        if manner.asks {
+            job.env.push(("KVMAD_WHERE".to_owned(), "yes".to_owned()));
+        }
         let line = command_line(&job);
         let watch = script::watch(self.context, manner.cancel.clone());
         let outcome = self.executor.runner.run(&call.place, job, watch).await;

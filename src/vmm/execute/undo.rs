@@ -84,6 +84,7 @@ impl<'a> Run<'a> {
             grace: GRACE,
             cancel: CancellationToken::new(),
             retries: 0,
+            asks: false,
         };
         let in_time = tokio::time::timeout(remaining + GRACE * 2, self.carry_out(undo, &manner));
         match in_time.await {
