@@ -1,6 +1,5 @@
 //! A front-end whose remotes are set up for migrations, and its driver.
 
-use crate::harness::bed;
 use crate::harness::driver::Driver;
 use crate::harness::front_end::FrontEnd;
 
@@ -29,17 +28,7 @@ pub fn front(kvmrc: &[(&str, &str)]) -> FrontEnd {
     front.put("var/remotes/tm/moved/premigrate", 0o755, PREMIGRATE);
     front.put("var/remotes/tm/moved/postmigrate", 0o755, POSTMIGRATE);
     front.put("var/remotes/tm/moved/failmigrate", 0o755, KEPT);
-    sync(&front);
     front
-}
-
-/// The hosts have the remotes, as they do once the IM driver monitors them.
-fn sync(front: &FrontEnd) {
-    let mut command = bed::as_oneadmin(bed::FRONT_END);
-    command.arg("env").args(["--chdir=/", "-i"]).args(front.environment());
-    command.arg(front.folder().join("bin/kvmad")).arg("sync").args(bed::NODES);
-    let output = bed::run(command);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A driver that is ready.
