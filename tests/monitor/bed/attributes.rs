@@ -221,7 +221,7 @@ fn host_usage(text: &str) {
     let used = memory[0] - memory[1] - memory[2] - memory[3];
     close(&told, "USEDMEMORY", &used.to_string(), 2e6);
     let traffic = shown(
-        "awk '/eth[0-9]+:/ {sub(/.*:/, \"\"); rx += $1; tx += $9} END {printf \"%d %d\", rx, tx}' /proc/net/dev",
+        "awk '/eth[0-9]+:/ {sub(/.*:/, \"\"); rx += $1; tx += $9} END {printf \"%.0f %.0f\", rx, tx}' /proc/net/dev",
     );
     let (received, sent) = traffic.split_once(' ').expect("two");
     // Counters go on while we look; what was told before is never more.
