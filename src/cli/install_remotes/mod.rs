@@ -26,7 +26,9 @@ packages) is named and stays as it is, unless --force says otherwise; then that 
 (REMOTES/etc) that is there already stays; ours is laid beside it as NAME.kvmad.
 
 Run it as the user who owns the remotes (oneadmin). Hosts get the scripts with their next action, or at once by \
-`kvmad sync HOST...`. After --undo, `onehost sync --force` gives the hosts OpenNebula's scripts again.
+`kvmad sync HOST...`. After --undo, `onehost sync --force` gives the hosts OpenNebula's scripts again. A script of \
+kvmad's that you changed is kept by --undo and works no more, for the files it needs are gone: it is named, and \
+--undo --force gives back what stood there before (yours goes to REMOTES/.kvmad/installed/earlier). Do that before the sync.
 
 Exit status: 0 done (or nothing to do), 1 something was kept that stands in the way, 2 wrong usage or no remotes, \
 3 it could not be carried out.")]
@@ -203,6 +205,7 @@ fn undo(arguments: &Arguments, remotes: &Path) -> Result<Report, Stop> {
         return Ok(report);
     };
     let paths: Vec<String> = record.files.keys().cloned().collect();
+    let mut dead = Vec::new();
     for path in &paths {
         let back = match record.files.get(path) {
             Some(laid) if arguments.dry_run => {
@@ -218,20 +221,54 @@ fn undo(arguments: &Arguments, remotes: &Path) -> Result<Report, Stop> {
             Back::Kept(why) => {
                 report.kept += 1;
                 report.say(format_args!("kept        {path}: {why}"));
+                if needs_ours(&remotes.join(&path)) {
+                    dead.push(path);
+                }
             }
         }
     }
+    say_dead(&dead, &store, &mut report);
     let shown = remotes.display();
     if arguments.dry_run {
         report.say(format_args!("{shown}: nothing was changed (--dry-run)"));
         return Ok(report);
     }
     apply::close(remotes, &store, &mut record)?;
-    report.say(format_args!("{shown}: taken back; `onehost sync --force` gives it to the hosts"));
+    report.say(if dead.is_empty() {
+        format!("{shown}: taken back; `onehost sync --force` gives it to the hosts")
+    } else {
+        format!(
+            "{shown}: taken back but for what was kept; give nothing to the hosts before the above is mended"
+        )
+    });
     if store.folder().exists() {
         report.say(format_args!("what could not go back lies in {}", store.folder().display()));
     }
     Ok(report)
+}
+
+/// Whether the script at `path` uses files of ours, which an undo takes away.
+fn needs_ours(path: &Path) -> bool {
+    const PARTS: [&str; 4] = ["kvmad_common", "kvmad-node", "kvmad/", "BASH_SOURCE[0]%/*}/common.sh"];
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    PARTS.iter().any(|part| text.contains(part))
+}
+
+/// Names the scripts that were kept and can't work, and what helps.
+fn say_dead(dead: &[String], store: &Store, report: &mut Report) {
+    if dead.is_empty() {
+        return;
+    }
+    report.say(format_args!(
+        "work no more, because kvmad's files that they need are taken back: {}",
+        dead.join(", ")
+    ));
+    report.say(format_args!(
+        "`kvmad install-remotes --undo --force` gives back what stood there before and puts these into {}; where no \
+         backup is left, OpenNebula's package has the file; `kvmad install-remotes` makes them work again",
+        store.folder().join("earlier").display()
+    ));
 }
 
 /// An error that says where.

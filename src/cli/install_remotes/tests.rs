@@ -193,6 +193,38 @@ fn a_file_that_was_changed_since_stays_and_is_named() {
 }
 
 #[test]
+fn an_undo_names_the_changed_scripts_that_work_no_more_and_does_not_send_them_to_hosts() {
+    let place = Place::new();
+    place.run(&[]);
+    write(place.remotes().join("vmm/kvm/deploy"), "#!/bin/bash\n. ../../kvmad_common.sh\n# mine", 0o755);
+    write(place.remotes().join("im/run_probes"), "OpenNebula's next release", 0o755);
+    for words in [&["--undo", "--dry-run"][..], &["--undo"]] {
+        let (status, said) = place.run(words);
+        assert_eq!(status, super::super::FINDING, "{said}");
+        let told =
+            said.lines().find(|line| line.starts_with("work no more")).unwrap_or_else(|| panic!("{said}"));
+        assert!(told.ends_with(": vmm/kvm/deploy"), "{said}");
+        assert!(said.contains("--undo --force"), "{said}");
+        assert!(!said.contains("onehost sync"), "{said}");
+    }
+    assert_eq!(place.read("kvmad_common.sh"), "nothing");
+    let (status, said) = place.run(&["--undo", "--force"]);
+    assert_eq!((status, said.contains("onehost sync --force")), (super::super::FINE, true), "{said}");
+    assert_eq!(place.read("vmm/kvm/deploy"), "#!/usr/bin/ruby\ntheirs");
+    assert!(place.read(".kvmad/installed/earlier/vmm/kvm/deploy.1").ends_with("# mine"));
+}
+
+#[test]
+fn a_kept_script_of_opennebula_s_does_not_stand_in_the_way_of_the_sync() {
+    let place = Place::new();
+    place.run(&[]);
+    write(place.remotes().join("vmm/kvm/deploy"), "OpenNebula's next release", 0o755);
+    let (status, said) = place.run(&["--undo"]);
+    assert_eq!((status, said.contains("onehost sync --force")), (super::super::FINDING, true), "{said}");
+    assert!(!said.contains("work no more"), "{said}");
+}
+
+#[test]
 fn force_replaces_a_changed_file_and_keeps_both_that_stood_there() {
     let place = Place::new();
     place.run(&[]);
