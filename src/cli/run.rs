@@ -22,6 +22,10 @@ use crate::vmm::verb::Verb;
 
 /// Arguments of `kvmad run`.
 #[derive(Debug, Args)]
+#[command(after_long_help = "\
+Without --dry-run the action is carried out on its host, and oned knows nothing of it: DEPLOY starts the VM, CANCEL ends \
+it. The document is what oned sends the driver with an action; the guide (docs/guide.md, \"Look at one action\") says how to \
+record it. In NNN_VERB.xml NNN is any number, VERB the action: 042_DEPLOY.xml.")]
 pub struct Arguments {
     /// An action document (XML or base64), or a line that oned sent; - for stdin
     file: PathBuf,

@@ -157,6 +157,24 @@ fn the_commands_that_need_no_host_do_what_the_page_says() {
 }
 
 #[test]
+fn an_action_is_recorded_and_looked_at_as_the_guide_says() {
+    let scene = Scene::new();
+    let guide = page("docs/guide.md");
+    let script = guide.split("```").find(|block| block.contains("tee -a ")).expect("the script between");
+    // For the driver stands one that says what it is asked.
+    let script =
+        script.trim().replace("/usr/lib/kvmad/mads/one_vmm_exec \"$@\"", "cat").replace("/var/log/one/", "");
+    let line = guide.split('`').find(|code| code.starts_with("grep -E '^DEPLOY")).expect("the command");
+    let recorded = "sed -n 's/^> DEPLOY  *0 /DEPLOY 42 /p' oned.log | head -n 1";
+    let (status, out) = scene
+        .run(&format!("{{ {recorded} | bash -c '{script}'; }} >asked && cmp asked requests.log && {line}"));
+    assert_eq!(status, 0, "{out}");
+    assert!(out.contains("vmm/kvm/deploy"), "the plan: {out}");
+    let (_, mode) = scene.run("stat -c %a requests.log");
+    assert_eq!(mode.trim(), "600", "it holds passwords");
+}
+
+#[test]
 fn the_lines_for_oned_conf_are_those_of_the_snippets() {
     let snippets = format!("{}{}", page("etc/snippets/oned.conf"), page("etc/snippets/monitord.conf"));
     let pages = format!("{}{}", page("README.md"), page("docs/guide.md"));
