@@ -53,7 +53,7 @@ pub fn driver(paths: Paths, own_rc: &Path, log_name: &str, proxy: Option<&str>) 
             notices.extend(more);
             (settings, None)
         }
-        Err(error) => (Settings::default(), Some(format!("settings: {error}"))),
+        Err(error) => (Settings::default(), Some(error.key_first())),
     };
     let mut started = Started { paths, settings, core, environment, fault };
     started.be_nice(&mut notices);
@@ -131,7 +131,7 @@ impl Started {
         }
         if let Err(error) = crate::settings::log::init(&self.settings.log) {
             notices.push(Notice(error.to_string()));
-            self.fault.get_or_insert(format!("settings: {error}"));
+            self.fault.get_or_insert(error.to_string());
         }
     }
 }

@@ -47,6 +47,11 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// Looks at the hosts. Exit status: fine, a finding when libvirt or a check of a host is not well, unchecked when a host
 /// could not be looked at.
 pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    if let Err(error) = Settings::load(&Paths::from_environment()) {
+        // Nobody is left to tell when stderr is gone.
+        let _ = writeln!(err, "{error}");
+        return super::USAGE;
+    }
     match looked(arguments, out, err) {
         Ok(status) => status,
         Err(reason) => {

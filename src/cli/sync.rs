@@ -28,6 +28,11 @@ fn host(text: &str) -> Result<HostName, String> {
 /// Pushes to all hosts at once; what changed goes to `out` in the order of the hosts. Exit status: fine when every
 /// host has the remotes, else a finding.
 pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    if let Err(error) = Settings::load(&Paths::from_environment()) {
+        // Nobody is left to tell when stderr is gone.
+        let _ = writeln!(err, "{error}");
+        return super::USAGE;
+    }
     match pushed(arguments) {
         Err(reason) => {
             // Nobody is left to tell when stderr is gone.

@@ -56,6 +56,77 @@ pub enum SettingsError {
     },
 }
 
+impl SettingsError {
+    /// The same with what matters first: of the answer to INIT `oned` reads 31 bytes, and 15 are left for the reason.
+    #[must_use]
+    pub fn key_first(&self) -> String {
+        match self {
+            Self::Unreadable { .. } => format!("kvmad.conf: {self}"),
+            Self::Syntax { line, .. } => format!("line {line} of kvmad.conf: {self}"),
+            Self::Value { key, .. } => format!("{key} in kvmad.conf: {self}"),
+            Self::Variable { variable, .. } => {
+                format!("{}: {self}", variable.strip_prefix("KVMAD_").unwrap_or(variable))
+            }
+        }
+    }
+}
+
+/// One thing in a text of settings that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flaw {
+    /// 1-based line.
+    pub line: usize,
+    /// The key; empty when the line can't be read.
+    pub key: String,
+    /// What is wrong.
+    pub kind: FlawKind,
+}
+
+/// How grave it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FlawKind {
+    /// The line can't be read, and nothing is; why.
+    Syntax(String),
+    /// The value can't be used, so the settings can't; why.
+    Value(String),
+    /// There is no such setting; where. It is ignored.
+    Unknown(String),
+}
+
+/// Everything that is wrong in `text`, as [`Settings::read`] would find it one by one.
+#[must_use]
+pub fn flaws(text: &str) -> Vec<Flaw> {
+    let ini = match parse(text) {
+        Ok(ini) => ini,
+        Err((line, why)) => return vec![Flaw { line, key: String::new(), kind: FlawKind::Syntax(why) }],
+    };
+    let mut settings = Settings::default();
+    let mut flaws = Vec::new();
+    for (section, properties) in &ini {
+        for (key, value) in properties {
+            let kind = match find(section.unwrap_or(""), key) {
+                None => FlawKind::Unknown(place(section.unwrap_or(""))),
+                Some(setting) => match (setting.set)(&mut settings, value.trim()) {
+                    Ok(()) => continue,
+                    Err(why) => FlawKind::Value(why),
+                },
+            };
+            flaws.push(Flaw { line: line_of(text, section, key), key: key.to_owned(), kind });
+        }
+    }
+    flaws
+}
+
+/// The text by sections, or line and reason.
+fn parse(text: &str) -> Result<Ini, (usize, String)> {
+    let options = ParseOption { enabled_quote: false, enabled_escape: false, ..ParseOption::default() };
+    Ini::load_from_str_opt(text, options).map_err(|error| (error.line, error.msg.to_string()))
+}
+
+fn place(section: &str) -> String {
+    if section.is_empty() { "outside any section".to_owned() } else { format!("in section [{section}]") }
+}
+
 /// Something odd that does not keep the settings from being used (an unknown key), for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice(pub String);
@@ -94,22 +165,14 @@ impl Settings {
         text: &str,
         notices: &mut Vec<Notice>,
     ) -> Result<(), SettingsError> {
-        let options = ParseOption { enabled_quote: false, enabled_escape: false, ..ParseOption::default() };
-        let ini = Ini::load_from_str_opt(text, options).map_err(|error| SettingsError::Syntax {
-            file: file.to_owned(),
-            line: error.line,
-            message: error.msg.to_string(),
-        })?;
+        let syntax = |(line, message)| SettingsError::Syntax { file: file.to_owned(), line, message };
+        let ini = parse(text).map_err(syntax)?;
         for (section, properties) in &ini {
             for (key, value) in properties {
                 let line = line_of(text, section, key);
                 let section = section.unwrap_or("");
                 let Some(setting) = find(section, key) else {
-                    let place = if section.is_empty() {
-                        "outside any section".to_owned()
-                    } else {
-                        format!("in section [{section}]")
-                    };
+                    let place = place(section);
                     notices.push(Notice(format!(
                         "{}, line {line}: there is no setting {key} {place}; it is ignored",
                         file.display()
@@ -237,6 +300,16 @@ mod tests {
         assert_eq!(settings, Settings::default());
         assert_eq!(notices.len(), 2);
         assert!(notices[0].0.contains("line 2: there is no setting idel in section [host]"), "{notices:?}");
+    }
+
+    #[test]
+    fn all_flaws_of_a_text_are_found_with_their_lines() {
+        let found = flaws("x = 1\n[host]\nidel = 3\nidle = soon\nping = 1s\n[mad]\nlog_buffer = lots\n");
+        let places: Vec<(usize, &str)> = found.iter().map(|flaw| (flaw.line, flaw.key.as_str())).collect();
+        assert_eq!(places, [(1, "x"), (3, "idel"), (4, "idle"), (7, "log_buffer")]);
+        assert!(matches!(found[1].kind, FlawKind::Unknown(_)) && matches!(found[2].kind, FlawKind::Value(_)));
+        assert!(matches!(flaws("[host]\nwhat\n")[..], [Flaw { kind: FlawKind::Syntax(_), .. }]));
+        assert_eq!(flaws("# nothing\n[host]\nidle = 5m\n"), []);
     }
 
     #[test]

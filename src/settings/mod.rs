@@ -9,7 +9,7 @@ pub mod rc;
 pub mod table;
 pub mod value;
 
-pub use load::{Notice, SettingsError};
+pub use load::{Flaw, FlawKind, Notice, SettingsError};
 pub use paths::{CoreConfig, Paths, REMOTE_DIR};
 pub use table::{Action, Agent, Cloud, Host, Im, Log, Mad, SECTIONS, Setting, Settings, TABLE};
 pub use value::{Folder, Percent, Size};

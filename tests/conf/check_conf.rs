@@ -29,6 +29,9 @@ const PAIRS: &[Pair] = &[
     ("bad-value", "a.conf", b"FEATURES = [ ACPI = true ]\n", b"FEATURES = [ ACPI = YES ]\n"),
     ("bad-value", "a.conf", b"DISK = [ TOTAL_BYTES_SEC = 10M ]\n", b"DISK = [ TOTAL_BYTES_SEC = 10000000 ]\n"),
     ("bad-value", "a.conf", b"NIC = [ VIRTIO_QUEUES = AUTO ]\n", b"NIC = [ VIRTIO_QUEUES = auto ]\n"),
+    ("syntax", "kvmad.conf", b"[host]\nwhat\n", b"[host]\n# what\n"),
+    ("unknown-key", "kvmad.conf", b"[host]\nidel = 5m\n", b"[host]\nidle = 5m\n"),
+    ("bad-value", "kvmad.conf", b"[host]\nidle = soon\n", b"[host]\nidle = 5m\n"),
     ("bad-value", "kvmrc", b"export SHUTDOWN_TIMEOUT=3m\n", b"export SHUTDOWN_TIMEOUT=$((3 * 60))\n"),
     ("odd-value", "a.conf", b"DISK = [ CACHE = writebak ]\n", b"DISK = [ CACHE = writeback ]\n"),
     ("ineffective", "a.conf", b"CPU_MODEL = [ FEATURES = aes ]\n", b"CPU_MODEL = [ FEATURES = aes, MODEL = kvm64 ]\n"),
@@ -195,7 +198,25 @@ fn markup_without_the_schema_is_unchecked_and_with_it_judged() {
 }
 
 #[test]
+fn a_broken_kvmad_conf_is_unreadable_input_for_the_commands_that_read_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir(folder.path().join("etc")).expect("made");
+    fs::write(folder.path().join("etc/kvmad.conf"), "[host]\nidle = soon\n").expect("written");
+    for command in ["sync", "monitor", "doctor"] {
+        let run =
+            kvmad().args([command, "127.0.0.1"]).env("ONE_LOCATION", folder.path()).output().expect("run");
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{command}: {said}");
+        assert!(said.contains("line 2: idle in section [host]"), "{command}: {said}");
+    }
+}
+
+#[test]
 fn what_can_not_be_read_is_status_2() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("kvmad.conf");
+    fs::write(&path, b"[log]\ntarget = /\xe4\n").expect("written");
+    kvmad().arg("check-conf").arg(&path).assert().code(2);
     kvmad().args(["check-conf", "/nonexistent.conf"]).assert().code(2);
     kvmad().args(["check-conf"]).assert().code(2);
     kvmad().args(["check-conf", "/proc/self/mem"]).assert().code(2);

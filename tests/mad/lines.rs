@@ -39,13 +39,13 @@ fn init_is_answered_with_exactly_17_bytes_in_one_piece_and_nothing_follows() {
 #[test]
 fn a_driver_that_can_not_serve_says_so_within_31_bytes_and_refuses() {
     let mut refusing = setup(15, true);
-    refusing.fault = Some("settings: /etc/one/kvmad.conf, line 3: nonsense".to_owned());
+    refusing.fault = Some("idle in kvmad.conf: /etc/one/kvmad.conf, line 3: nonsense".to_owned());
     let mut driver = Driver::start(refusing);
     driver.send("INIT");
     let line = driver.line();
-    assert!(line.starts_with("INIT FAILURE - settings:") && line.len() < 31, "{line}");
+    assert!(line.starts_with("INIT FAILURE - idle in ") && line.len() < 31, "{line}");
     driver.send("DEPLOY  1 h echo");
-    assert!(driver.reply().contains("DEPLOY FAILURE 1 settings: /etc/one/kvmad.conf, line 3"));
+    assert!(driver.reply().contains("DEPLOY FAILURE 1 idle in kvmad.conf: /etc/one/kvmad.conf, line 3"));
 }
 
 #[test]

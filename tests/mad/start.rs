@@ -50,10 +50,22 @@ fn bad_settings_are_a_fault_and_everything_else_a_notice_in_the_debug_log() {
     let started = start(folder.path());
     let fault = started.fault.expect("a fault");
     assert!(fault.contains("etc/kvmad.conf, line 2: idle in section [host]"), "{fault}");
+    assert_eq!(
+        kvmad::mad::form::init(Some(&fault)),
+        "INIT FAILURE - idle in kvmad.c",
+        "30 bytes and the line end"
+    );
     let log = std::fs::read_to_string(folder.path().join("var/one_vmm_kvm.log")).expect("a log");
     for part in ["PRIORITY=\"high\" is no number", "/var/config is not there", "idle in section [host]"] {
         assert!(log.contains(part), "{part} is not in {log}");
     }
+}
+
+#[test]
+fn a_line_that_is_none_is_named_first_too() {
+    let folder = front_end(&[("etc/kvmad.conf", "[host]\nwhat is this\n"), ("var/config", "")]);
+    let fault = start(folder.path()).fault.expect("a fault");
+    assert!(kvmad::mad::form::init(Some(&fault)).starts_with("INIT FAILURE - line "), "{fault}");
 }
 
 #[test]

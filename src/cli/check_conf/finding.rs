@@ -16,6 +16,8 @@ pub enum Kind {
     Conf,
     /// kvmrc
     Kvmrc,
+    /// kvmad.conf
+    Settings,
     /// A VM, as template or document
     Vm,
 }
@@ -26,6 +28,8 @@ impl Kind {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().to_ascii_lowercase();
         if name.contains("kvmrc") {
             Self::Kvmrc
+        } else if name.starts_with("kvmad.conf") {
+            Self::Settings
         } else if name.ends_with(".tmpl") || name.ends_with(".xml") {
             Self::Vm
         } else {
@@ -38,6 +42,7 @@ impl Kind {
         match self {
             Self::Conf => "vmm_exec_kvm.conf",
             Self::Kvmrc => "kvmrc",
+            Self::Settings => "kvmad.conf",
             Self::Vm => "vm",
         }
     }

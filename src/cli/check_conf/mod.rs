@@ -1,4 +1,4 @@
-//! `kvmad check-conf`: what is wrong in vmm_exec_kvm.conf, kvmrc, and VMs.
+//! `kvmad check-conf`: what is wrong in vmm_exec_kvm.conf, kvmrc, kvmad.conf, and VMs.
 
 mod attach;
 mod conf;
@@ -7,6 +7,7 @@ mod finding;
 mod kvmrc;
 mod markup;
 mod report;
+mod settings;
 mod shell;
 mod vm;
 
@@ -24,9 +25,9 @@ use finding::{Checked, Kind};
 /// Arguments of `kvmad check-conf`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// vmm_exec_kvm.conf, kvmrc, VM templates or documents; given together they are checked against each other
+    /// vmm_exec_kvm.conf, kvmrc, kvmad.conf, VM templates or documents; given together they are checked against each other
     ///
-    /// A name with `kvmrc` in it is a kvmrc, one that ends in .tmpl or .xml a VM, all else a vmm_exec_kvm.conf.
+    /// A name with `kvmrc` in it is a kvmrc, one that begins with kvmad.conf the settings of kvmad, one that ends in .tmpl or .xml a VM, all else a vmm_exec_kvm.conf.
     /// A kvmrc is shell: bash evaluates it, in an empty environment, and so runs what stands in it.
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -99,6 +100,7 @@ fn check_all(arguments: &Arguments) -> (Vec<Checked>, Vec<Unreadable>) {
             Kind::Kvmrc => {
                 kvmrc::check(path, defaults.as_ref(), Duration::from_secs(arguments.kvmrc_timeout))
             }
+            Kind::Settings => settings::check(path),
             _ => vm::check(path, defaults.as_ref()),
         };
         match result {
