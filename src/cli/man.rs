@@ -59,12 +59,16 @@ fn one(command: Command, section: &str, all: &mut Vec<(String, Vec<u8>)>) -> io:
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         one(inner.clone(), section, all)?;
     }
+    let is_for_operators = section == "1";
     let page = Man::new(command)
         .section(section)
         .source(concat!("kvmad ", env!("CARGO_PKG_VERSION")))
         .manual("KVM driver layer for OpenNebula");
     let mut text = Vec::new();
     page.render(&mut text)?;
+    if is_for_operators && !String::from_utf8_lossy(&text).contains("Exit status") {
+        text.extend_from_slice(EXIT_STATUS);
+    }
     all.push((page.get_filename(), text));
     Ok(())
 }
@@ -120,6 +124,10 @@ fn im_driver() -> Command {
         .after_help(DRIVER_END)
 }
 
+/// For the pages of `kvmad`'s subcommands that do not say it in words of their own.
+const EXIT_STATUS: &[u8] =
+    b".SH \"EXIT STATUS\"\n0 fine, 1 a finding or a refusal, 2 wrong usage or unreadable input, 3 could not check.\n";
+
 const DRIVER_END: &str =
     "Exit status: 0 after FINALIZE, 255 when oned closed the pipe or the arguments can't be used.";
 
@@ -136,9 +144,14 @@ mod tests {
     #[test]
     fn every_command_and_subcommand_that_is_for_people_has_a_page() {
         let names: Vec<String> = pages().unwrap().into_iter().map(|(name, _)| name).collect();
-        for name in
-            ["kvmad.1", "kvmad-run.1", "kvmad-install-remotes.1", "kvmad-node.8", "kvmad-node-xml-get.8"]
-        {
+        for name in [
+            "kvmad.1",
+            "kvmad-run.1",
+            "kvmad-install-remotes.1",
+            "kvmad-node.8",
+            "kvmad-node-xml-get.8",
+            "kvmad-node-serve.8",
+        ] {
             assert!(names.iter().any(|there| there == name), "{name} is not in {names:?}");
         }
         let command = super::super::Arguments::command();
@@ -156,6 +169,18 @@ mod tests {
     fn a_page_says_what_the_command_is_for_in_its_name_line() {
         let page = page("kvmad-sync.1");
         assert!(page.contains("kvmad\\-sync \\- Push the remotes to hosts"), "{page}");
+    }
+
+    #[test]
+    fn every_page_of_the_operator_s_command_says_what_its_exit_status_means_once() {
+        for (name, text) in pages().unwrap().into_iter().filter(|(name, _)| name.ends_with(".1")) {
+            let text = String::from_utf8(text).unwrap();
+            assert_eq!(
+                text.matches("EXIT STATUS").count() + text.matches("Exit status").count(),
+                1,
+                "{name}"
+            );
+        }
     }
 
     #[test]

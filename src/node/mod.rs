@@ -37,7 +37,6 @@ enum Command {
         other: std::path::PathBuf,
     },
     /// Run commands for a driver, over stdin and stdout
-    #[command(hide = true)]
     Serve(serve::ServeArgs),
     /// Requests to a guest's agent and its answers, for the action scripts
     Agent {

@@ -244,6 +244,14 @@ fn make_install_lays_everything_below_its_prefix() {
     let to = folder.path().join("opt/kvmad");
     let snippet = fs::read_to_string(to.join("share/kvmad/snippets/oned.conf")).expect("a snippet");
     assert!(snippet.contains("\"/opt/kvmad/lib/kvmad/mads/one_vmm_exec\""), "{snippet}");
+    let docs = to.join("share/doc/kvmad");
+    for (page, folder) in [("README.md", "."), ("docs/README.md", "docs"), ("docs/architecture.md", "docs")] {
+        let text = fs::read_to_string(docs.join(page)).expect("a page");
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for link in links.filter(|link| !link.is_empty() && !link.contains("://")) {
+            assert!(docs.join(folder).join(link).exists(), "{page}: ({link}) leads nowhere");
+        }
+    }
     // The program finds its remotes wherever it was laid.
     let remotes = folder.path().join("remotes");
     fs::create_dir_all(remotes.join("vmm")).expect("made");

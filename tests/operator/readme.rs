@@ -63,16 +63,17 @@ const TABLE: &[(&str, How)] = &[
     ("kvmad sync node1 node2", Bed(0)),
     ("kvmad monitor node1", Bed(0)),
     ("kvmad migrate-check vm.xml node2", Elsewhere("migrate: the tests of migrate-check")),
-    ("kvmad doctor --group kvm --group cloud --user \"$SUDO_USER\"", Elsewhere(DOCTOR)),
+    ("kvmad doctor --group kvm --group cloud --user \"$USER_OF_VMS\"", Elsewhere(DOCTOR)),
     ("kvmad doctor node1", Elsewhere(DOCTOR)),
-    ("kvmad doctor --group kvm --group cloud --user \"$SUDO_USER\" --fix", Elsewhere(DOCTOR)),
+    ("kvmad doctor --group kvm --group cloud --user \"$USER_OF_VMS\" --fix", Elsewhere(DOCTOR)),
     (
         "apt install libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils genisoimage curl openssh-server",
         Elsewhere("Debian's own; tests/testbed/up installs them"),
     ),
-    ("adduser \"$SUDO_USER\" libvirt", Elsewhere(ACCOUNT)),
-    ("adduser \"$SUDO_USER\" kvm", Elsewhere(ACCOUNT)),
-    ("install -d -o \"$SUDO_USER\" /var/lib/libvirt/images/kvmad", Elsewhere(ACCOUNT)),
+    ("USER_OF_VMS=alice", Elsewhere(ACCOUNT)),
+    ("adduser \"$USER_OF_VMS\" libvirt", Elsewhere(ACCOUNT)),
+    ("adduser \"$USER_OF_VMS\" kvm", Elsewhere(ACCOUNT)),
+    ("install -d -o \"$USER_OF_VMS\" /var/lib/libvirt/images/kvmad", Elsewhere(ACCOUNT)),
     (
         "kvmad vm create first --host localhost --image \
          https://cloud.debian.org/images/cloud/bookworm/latest/debian-12-genericcloud-amd64.qcow2",
@@ -184,6 +185,16 @@ fn the_lines_for_oned_conf_are_those_of_the_snippets() {
     for line in shown {
         let value = line.split('"').nth(1).expect("a value");
         assert!(snippets.contains(&format!("\"{value}\"")), "{line}");
+    }
+}
+
+#[test]
+fn the_page_names_the_rust_that_cargo_asks_for() {
+    let cargo = page("Cargo.toml");
+    let wanted =
+        cargo.split("rust-version = \"").nth(1).and_then(|rest| rest.split('"').next()).expect("a version");
+    for name in ["README.md", "docs/guide.md"] {
+        assert!(page(name).contains(&format!("Rust {wanted} or newer")), "{name}: {wanted}");
     }
 }
 

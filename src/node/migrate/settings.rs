@@ -216,6 +216,20 @@ fn remedies(text: &str) -> Option<Vec<Remedy>> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_documentation_says_of_the_right_ones_that_a_vm_may_have_them() {
+        use crate::conf::kvmrc::VARIABLES;
+        let first = VARIABLES.iter().position(|key| key.name == "MIGRATE_BANDWIDTH").expect("there");
+        let said = VARIABLES[first].text;
+        let below = VARIABLES[first..].iter().map(|key| key.name).filter(|name| name.starts_with("MIGRATE_"));
+        let mut may: Vec<&str> =
+            below.filter(|name| *name == "MIGRATE_BANDWIDTH" || !said.contains(name)).collect();
+        let mut right = OF_THE_VM.to_vec();
+        may.sort_unstable();
+        right.sort_unstable();
+        assert_eq!(may, right);
+    }
+
     type Pairs = &'static [(&'static str, &'static str)];
 
     fn read(kvmrc: Pairs, vm: Pairs) -> (Settings, Vec<String>) {
