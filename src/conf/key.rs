@@ -3,6 +3,12 @@
 use std::fmt::Write as _;
 
 use super::nearest::nearest;
+use crate::host::job::HostName;
+use crate::node::migrate::{settings, transport};
+
+/// How the QEMU driver of libvirt is reached on another host.
+const PROTOCOLS: &[&str] =
+    &["qemu+ssh", "qemu+tcp", "qemu+tls", "qemu", "qemu+libssh2", "qemu+libssh", "qemu+ext"];
 
 /// One key of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +65,18 @@ pub enum Takes {
     Cpus,
     /// Markup that goes into the domain as it is, at the place that is named.
     Markup(Inside),
+    /// URI of the libvirt that is talked to; a word without a scheme may be an alias of libvirt.conf.
+    Connect,
+    /// Scheme of the URI under which a host reaches the libvirt of another one.
+    Protocol,
+    /// Where the data of a migration are sent, `{target}` and `{short}` standing for the target.
+    DataUri,
+    /// Percent of auto-converge: `no`, `yes`, `20`, `20,10`.
+    Converge,
+    /// What is done about a migration, in order: `slow,abort`.
+    Remedies,
+    /// Words as a shell would split them.
+    Words,
 }
 
 /// Where markup of a key goes.
@@ -120,6 +138,16 @@ impl Takes {
             Self::Firmware => firmware(value),
             Self::Resolution => resolution(value),
             Self::Cpus => cpus(value),
+            Self::Connect => connect(value),
+            Self::Protocol => protocol(value),
+            Self::DataUri => data_uri(value),
+            Self::Converge => reader(settings::converge(value.trim()), value, "yes, no, 20 or 20,10"),
+            Self::Remedies => reader(
+                settings::remedies(value),
+                value,
+                "slow, postcopy, suspend, abort with commas between, or none",
+            ),
+            Self::Words => reader(settings::words(value), value, "its quotes in pairs"),
         }
     }
 
@@ -140,6 +168,14 @@ impl Takes {
             Self::Firmware => "`BIOS`, `UEFI` or the path of a firmware file".to_owned(),
             Self::Resolution => "WIDTHxHEIGHT".to_owned(),
             Self::Cpus => "CPU numbers such as `0-3,8`".to_owned(),
+            Self::Connect => "a libvirt URI".to_owned(),
+            Self::Protocol => format!("one of {}", list(PROTOCOLS)),
+            Self::DataUri => "`tcp://ADDRESS`, `tcp://ADDRESS:PORT` or `rdma://ADDRESS`".to_owned(),
+            Self::Converge => "`yes`, `no`, `PERCENT` or `PERCENT,PERCENT`".to_owned(),
+            Self::Remedies => {
+                "`slow`, `postcopy`, `suspend`, `abort` with commas between, or `none`".to_owned()
+            }
+            Self::Words => "words of a shell".to_owned(),
             Self::Markup(Inside::Domain) => "XML for `domain`".to_owned(),
             Self::Markup(Inside::Hyperv) => "XML for `domain/features/hyperv`".to_owned(),
             Self::Markup(Inside::Clock) => "XML for `domain/clock`".to_owned(),
@@ -275,6 +311,51 @@ fn cpus(value: &str) -> Option<Doubt> {
     Doubt::certain(format!("{value:?} is no list of CPU numbers"), "write it as 0-3,8")
 }
 
+/// What the reader of a setting of migrations makes of it.
+fn reader<T>(read: Option<T>, value: &str, expected: &str) -> Option<Doubt> {
+    if read.is_some() || value.trim().is_empty() {
+        return None;
+    }
+    Doubt::certain(format!("{value:?} can't be used, so the default counts"), format!("write {expected}"))
+}
+
+fn protocol(value: &str) -> Option<Doubt> {
+    if PROTOCOLS.contains(&value.trim()) {
+        return None;
+    }
+    Doubt::certain(
+        format!("libvirt has no protocol {value:?} to reach another host"),
+        suggestion(value, PROTOCOLS),
+    )
+}
+
+fn data_uri(value: &str) -> Option<Doubt> {
+    // Any target will do: what is wrong is in the pattern.
+    let target = HostName::new("target.example.org").ok()?;
+    let setting = |name: &str| (name == "MIGRATE_URI").then(|| value.trim().to_owned());
+    if value.trim().is_empty() || transport::data_uri(setting, &target).is_ok() {
+        return None;
+    }
+    Doubt::certain(
+        format!("{value:?} is no address for a migration, so none begins"),
+        "write tcp://ADDRESS, tcp://ADDRESS:PORT or rdma://ADDRESS",
+    )
+}
+
+fn connect(value: &str) -> Option<Doubt> {
+    let scheme = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
+    if value.split_once(":///").or_else(|| value.split_once("://")).is_some_and(|(name, rest)| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(scheme) && !rest.is_empty()
+    }) {
+        return None;
+    }
+    Some(Doubt {
+        certain: false,
+        why: format!("{value:?} is no URI; libvirt takes it for an alias of its libvirt.conf, or refuses it"),
+        mend: "write qemu:///system".to_owned(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,6 +380,24 @@ mod tests {
             (Firmware, &["BIOS", "uefi", "/x.fd"], &["efi"]),
             (Resolution, &["1024x768"], &["1024", "x", "1024X768", "1x0"]),
             (Cpus, &["0", "0-3,8", "0-7,^2"], &["a", "3-1", "0,", "-1"]),
+            (
+                Connect,
+                &["qemu:///system", "qemu+tls://h/system", "test:///default"],
+                &["xyz", "qemu:/", "://x"],
+            ),
+            (Protocol, &["qemu+ssh", "qemu+tls", "qemu"], &["qemu+shs", "ssh", "qemu+ssh://x"]),
+            (
+                DataUri,
+                &["tcp://{short}-migration", "tcp://{target}:49152", "rdma://10.0.0.2", "tcp://[fd00::2]"],
+                &["foo", "tcp://", "http://h", "tcp://a b", "{target}"],
+            ),
+            (Converge, &["yes", "NO", "20", "20,10"], &["900", "foo", "20,", "0"]),
+            (
+                Remedies,
+                &["slow,abort", "none", "postcopy", "slow suspend"],
+                &["slow,explode", "aborrt", "none,abort"],
+            ),
+            (Words, &["--unsafe", "--a 'b c'"], &["--a 'b"]),
         ];
         for (takes, good, bad) in rows {
             let key = Key {

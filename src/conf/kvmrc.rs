@@ -3,10 +3,15 @@
 use super::key::Shipped::{Example, Set};
 use super::key::{Key, Shipped, Takes};
 
-/// The variable called `name`.
+/// The variable called `name`; `MIGRATE_URI_HOST` is the MIGRATE_URI of one target.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Key> {
-    VARIABLES.iter().find(|key| key.name == name)
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let general = match name.strip_prefix("MIGRATE_URI_") {
+        Some(host) if !host.is_empty() && host.chars().all(part) => "MIGRATE_URI",
+        _ => name,
+    };
+    VARIABLES.iter().find(|key| key.name == general)
 }
 
 /// The key of `vmm_exec_kvm.conf` that does at deployment what `variable` does when a device is attached.
@@ -31,9 +36,9 @@ const fn key(name: &'static str, takes: Takes, shipped: Shipped, text: &'static 
 pub const VARIABLES: &[Key] = &[
     key("LANG", Takes::Text, Set("C"),
         "Language of everything the scripts run, so that messages are the same everywhere."),
-    key("LIBVIRT_URI", Takes::Text, Set("qemu:///system"),
+    key("LIBVIRT_URI", Takes::Connect, Set("qemu:///system"),
         "The libvirt that the scripts talk to."),
-    key("QEMU_PROTOCOL", Takes::Text, Set("qemu+ssh"),
+    key("QEMU_PROTOCOL", Takes::Protocol, Set("qemu+ssh"),
         "How a host talks to the libvirt of the other one in a live migration: QEMU_PROTOCOL://HOST/system."),
     key("LIBVIRT_MD_URI", Takes::Text, Set("http://opennebula.org/xmlns/libvirt/1.0"),
         "XML name space of the metadata that OpenNebula keeps in a domain."),
@@ -67,9 +72,9 @@ pub const VARIABLES: &[Key] = &[
         "yes: the host's caches are dropped and its memory compacted before a VM is started."),
     key("CLEANUP_MEMORY_ON_STOP", Takes::YesNo, Set("no"),
         "yes: the same after a VM was stopped."),
-    key("MIGRATE_OPTIONS", Takes::Text, Example("--unsafe"),
+    key("MIGRATE_OPTIONS", Takes::Words, Example("--unsafe"),
         "Further options of virsh migrate, as words of a shell."),
-    key("MIGRATE_URI", Takes::Text, Example("tcp://{short}-migration"),
+    key("MIGRATE_URI", Takes::DataUri, Example("tcp://{short}-migration"),
         "Where the memory and disks of a guest are sent, when not to the address that the target's libvirt names: a network of its own. {target} is the target as oned calls it, {short} its name before the first dot. MIGRATE_URI_HOST (what is no letter or digit is _) is that of one target."),
     key("MIGRATE_TLS", Takes::YesNo, Example("yes"),
         "yes: the memory and disks of a guest are encrypted on their way (certificates: docs/migration.md)."),
@@ -79,17 +84,17 @@ pub const VARIABLES: &[Key] = &[
         "Connections over which the memory is sent."),
     key("MIGRATE_COMPRESSED", Takes::YesNo, Example("no"),
         "yes: pages of memory that are sent again are sent as differences."),
-    key("MIGRATE_AUTO_CONVERGE", Takes::Text, Example("20,10"),
+    key("MIGRATE_AUTO_CONVERGE", Takes::Converge, Example("20,10"),
         "The guest is slowed when it changes its memory faster than it can be sent: by so many percent at first, and by so many more as long as that is not enough. yes: QEMU's own values. Unset: only when slow is among the remedies below."),
     key("MIGRATE_MAX_DOWNTIME", Takes::Whole(0, 2_000_000), Example("300"),
         "Milliseconds for which a guest may stand still at the end of its migration. 0: libvirt's value (300)."),
     key("MIGRATE_TIMEOUT", Takes::Whole(0, 31_536_000), Example("3600"),
         "Seconds after which MIGRATE_ON_TIMEOUT comes. 0: a migration may take as long as it likes."),
-    key("MIGRATE_ON_TIMEOUT", Takes::Text, Example("abort"),
+    key("MIGRATE_ON_TIMEOUT", Takes::Remedies, Example("abort"),
         "What is done then, in order: slow, postcopy, suspend, abort. The next one comes MIGRATE_STALL_TIMEOUT later. Unset: abort."),
     key("MIGRATE_STALL_TIMEOUT", Takes::Whole(0, 31_536_000), Set("120"),
         "Seconds without progress after which MIGRATE_ON_STALL comes; when nothing is sent at all for so long the migration is aborted. 0: never."),
-    key("MIGRATE_ON_STALL", Takes::Text, Set("slow,abort"),
+    key("MIGRATE_ON_STALL", Takes::Remedies, Set("slow,abort"),
         "What is done about a guest that changes its memory faster than it can be sent, in order, each after MIGRATE_STALL_TIMEOUT: slow (QEMU slows it more and more), postcopy (it goes on at the target and fetches what is missing: when the network breaks then, the guest is lost), suspend (it stands still until all is there), abort. none: nothing."),
     key("MIGRATE_PROGRESS", Takes::Whole(0, 86_400), Set("10"),
         "Seconds between two lines in the VM's log that say how far its migration is. 0: none."),

@@ -177,12 +177,13 @@ fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn words(text: &str) -> Option<Vec<String>> {
+/// Words as a shell splits them; `None` when a quote is not closed.
+pub(crate) fn words(text: &str) -> Option<Vec<String>> {
     shell_words::split(text).ok()
 }
 
 /// `no`, `yes`, `INITIAL` or `INITIAL,INCREMENT` in percent.
-fn converge(text: &str) -> Option<Option<Converge>> {
+pub(crate) fn converge(text: &str) -> Option<Option<Converge>> {
     if let Some(on) = yes_no(text).filter(|_| text != "1" && text != "0") {
         return Some(on.then_some(Converge { initial: None, increment: None }));
     }
@@ -196,7 +197,7 @@ fn converge(text: &str) -> Option<Option<Converge>> {
 }
 
 /// Words, in the order in which they are to be tried, between them commas or blanks; `none` for nothing.
-fn remedies(text: &str) -> Option<Vec<Remedy>> {
+pub(crate) fn remedies(text: &str) -> Option<Vec<Remedy>> {
     let words = text.split([',', ' ', '\t']).filter(|word| !word.is_empty());
     let mut all = Vec::new();
     for word in words {
