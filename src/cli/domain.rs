@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::input::{self, Text, Unreadable, Vm};
 use crate::domain::{self, Domain, Emulator, Inputs, Options, Refusal, Style};
+use crate::template::document::VmDocument;
 use crate::template::{Level, Template};
 
 /// Options that decide a domain.
@@ -105,21 +106,24 @@ impl Ground {
     /// # Errors
     /// [`Refusal`]
     pub fn domain(&self, vm: &Vm) -> Result<Domain, Refusal> {
-        self.domain_with(vm, &self.defaults.parsed.template)
+        self.generate(&vm.document, &self.defaults.parsed.template)
     }
 
-    /// The domain of `vm` with other defaults.
+    /// The domain of `vm` with other defaults. One that was made from a template is made anew: new VMs take
+    /// OS/MACHINE over, and their CD-ROMs the bus that goes with it.
     ///
     /// # Errors
-    /// [`Refusal`]
-    pub fn domain_with(&self, vm: &Vm, defaults: &Template) -> Result<Domain, Refusal> {
-        domain::generate(&Inputs {
-            vm: &vm.document,
-            defaults,
-            host: &self.host,
-            cluster: &self.cluster,
-            options: &self.options,
-        })
+    /// [`Failure`]
+    pub fn domain_with(&self, vm: &Vm, defaults: &Template) -> Result<Domain, Failure> {
+        let machine = defaults.vector("OS").and_then(|os| os.filled("MACHINE"));
+        let Some(source) = &vm.source else { return Ok(self.generate(&vm.document, defaults)?) };
+        let document = source.document(machine).map_err(Unreadable)?;
+        Ok(self.generate(&document, defaults)?)
+    }
+
+    fn generate(&self, vm: &VmDocument, defaults: &Template) -> Result<Domain, Refusal> {
+        let (host, cluster) = (&self.host, &self.cluster);
+        domain::generate(&Inputs { vm, defaults, host, cluster, options: &self.options })
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::conf::shipped;
 use crate::settings::Paths;
 use crate::template::document::{self, VmDocument};
-use crate::template::normalise::{Surroundings, normalise};
+use crate::template::normalise::{Normalised, Surroundings, normalise};
 use crate::template::text::{Parsed, Rules, parse_bytes};
 use crate::template::xml::Document;
 use crate::template::{Level, Template};
@@ -29,6 +29,33 @@ pub struct Vm {
     pub document: VmDocument,
     /// What was assumed when it was made from a template; for people.
     pub notes: Vec<String>,
+    /// What it was made from, when that was a template in text form.
+    pub source: Option<Source>,
+}
+
+/// What a VM is made from.
+#[derive(Debug)]
+pub struct Source {
+    template: Template,
+    /// For UUID and MAC addresses, so that the same VM has the same ones.
+    random: [u8; 16],
+}
+
+impl Source {
+    /// The VM that `oned` would make of it; `machine` is what the defaults give as OS/MACHINE.
+    ///
+    /// # Errors
+    /// Why it would refuse it.
+    pub fn document(&self, machine: Option<&str>) -> Result<VmDocument, String> {
+        self.normalised(machine).map(|made| made.vm)
+    }
+
+    fn normalised(&self, machine: Option<&str>) -> Result<Normalised, String> {
+        let machine = machine.map(str::to_owned);
+        let around = Surroundings { machine, random: self.random, ..Surroundings::default() };
+        normalise(&self.template, &around)
+            .map_err(|refused| format!("OpenNebula would refuse this VM: {refused}"))
+    }
 }
 
 /// A text and what it says.
@@ -189,7 +216,7 @@ pub fn vm_document(bytes: Vec<u8>, file: &str) -> Result<Vm, Unreadable> {
     let document = xml(bytes, file)?;
     let vm =
         VmDocument::read(&document, Some(file)).map_err(|error| Unreadable(format!("{file}: {error}")))?;
-    Ok(Vm { document: vm, notes: Vec::new() })
+    Ok(Vm { document: vm, notes: Vec::new(), source: None })
 }
 
 /// Reads the text of a VM's template.
@@ -208,8 +235,7 @@ pub fn vm_text(bytes: &[u8], file: &str) -> Result<Text, Unreadable> {
 /// # Errors
 /// Why it would refuse it.
 pub fn made(template: &Template, machine: Option<&str>) -> Result<Vm, String> {
-    let around = Surroundings { machine: machine.map(str::to_owned), ..Surroundings::default() };
-    let made = normalise(template, &around)
-        .map_err(|refused| format!("OpenNebula would refuse this VM: {refused}"))?;
-    Ok(Vm { document: made.vm, notes: made.notes })
+    let source = Source { template: template.clone(), random: rand::random() };
+    let made = source.normalised(machine)?;
+    Ok(Vm { document: made.vm, notes: made.notes, source: Some(source) })
 }

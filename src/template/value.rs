@@ -27,6 +27,8 @@ pub enum Level {
     Domain,
     /// An option of the command or of the driver.
     Option,
+    /// Nobody wrote it: it was put in where a template in text form was made a VM, as `oned` would have.
+    Made,
 }
 
 impl Level {
@@ -43,6 +45,7 @@ impl Level {
             Self::Datastore => "datastore",
             Self::Domain => "running domain",
             Self::Option => "option",
+            Self::Made => "made up here",
         }
     }
 }

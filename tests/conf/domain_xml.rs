@@ -257,6 +257,48 @@ fn explain_diff_shows_what_other_defaults_change_and_nothing_else() {
 }
 
 #[test]
+fn what_a_template_leaves_out_is_not_said_to_be_of_the_vm_and_follows_the_defaults() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).expect("written");
+        folder.path().join(name)
+    };
+    let vm = file(
+        "vm.tmpl",
+        "CPU = 1\nMEMORY = 64\nGRAPHICS = [ TYPE = vnc ]\nDISK = [ IMAGE = a, TYPE = CDROM ]\nNIC = [ BRIDGE = b ]\n",
+    );
+    let now = file("now.conf", "OS = [ ARCH = x86_64, MACHINE = pc ]\n");
+    let then = file("then.conf", "OS = [ ARCH = x86_64, MACHINE = q35 ]\n");
+    let explain = || {
+        let mut command = kvmad();
+        command.args(["explain", "--format", "json"]).arg(&vm).arg("--defaults").arg(&now);
+        command
+    };
+    let (status, out, err) = run(&mut explain());
+    assert_eq!(status, 0, "{err}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(row(&json, "/domain/os/type/@machine")["from"][0]["level"], "defaults file");
+    let made = ["/domain/uuid", "/domain/devices/interface/mac/@address", "/domain/devices/graphics/@port"];
+    for path in made {
+        assert_eq!(row(&json, path)["from"][0]["level"], "made up here", "{path}: {out}");
+    }
+    assert_eq!(row(&json, "/domain/devices/graphics/@type")["from"][0]["level"], "VM");
+    let (status, out, err) = run(explain().arg("--diff").arg(&now));
+    assert_eq!((status, out.contains("path")), (0, false), "{out} {err}");
+    let (status, out, err) = run(explain().arg("--diff").arg(&then));
+    assert_eq!(status, 1, "{err}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    let changes = json[0]["changes"].as_array().expect("changes");
+    let change = |path: &str| {
+        let found = changes.iter().find(|change| change["path"] == path).unwrap_or(&Value::Null);
+        (found["before"]["value"].clone(), found["after"]["value"].clone())
+    };
+    assert_eq!(change("/domain/os/type/@machine"), ("pc".into(), "q35".into()));
+    assert_eq!(change("/domain/devices/disk/target/@dev"), ("hda".into(), "sda".into()), "{out}");
+    assert_eq!(change("/domain/uuid"), (Value::Null, Value::Null), "{out}");
+}
+
+#[test]
 fn explain_for_people() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("vm.tmpl"), "NAME=a CPU=0.5\nMEMORY=64 OS=[UUID=u,MACHINE=pc]\n")

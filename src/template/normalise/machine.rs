@@ -2,7 +2,7 @@
 
 use super::members::{fill, filled, remove, respell, set, yes};
 use super::{Refused, Work, hexadecimal};
-use crate::template::value::{Attribute, Level, Origin, Value};
+use crate::template::value::{Attribute, Level, Member, Origin, Value};
 
 /// Members of FEATURES that `oned` stores as YES or NO.
 const SWITCHES: [&str; 7] = ["PAE", "ACPI", "APIC", "HYPERV", "LOCALTIME", "GUEST_AGENT", "RAS"];
@@ -45,8 +45,10 @@ impl Work<'_> {
         let folder = format!("{}/{}", self.around.datastore.base_path, self.around.vm_id);
         for (_, members) in self.vectors_mut("OS") {
             fill(members, "UUID", uuid.clone());
-            if let Some(machine) = &machine {
-                fill(members, "MACHINE", machine.clone());
+            if let Some(machine) = machine.as_ref().filter(|_| filled(members, "MACHINE").is_none()) {
+                remove(members, &["MACHINE"]);
+                let (name, value) = ("MACHINE".to_owned(), machine.clone());
+                members.push(Member { name, value, origin: Origin::of(Level::Defaults) });
             }
             for (file, name, path) in [("KERNEL_DS", "KERNEL", "kernel"), ("INITRD_DS", "INITRD", "initrd")] {
                 if filled(members, file).is_some() {
@@ -116,7 +118,7 @@ impl Work<'_> {
             set(&mut members, "TOTAL_CPUS", vcpus.to_string());
             set(&mut members, "MEMORY", (memory * 1024).to_string());
             let value = Value::Vector(members);
-            self.t.push(Attribute { name: "NUMA_NODE".to_owned(), value, origin: Origin::of(Level::Vm) });
+            self.t.push(Attribute { name: "NUMA_NODE".to_owned(), value, origin: Origin::of(Level::Made) });
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn yes(members: &[Member], name: &str) -> bool {
 /// Sets a member to a value of `oned`'s own.
 pub(super) fn set(members: &mut Vec<Member>, name: &str, value: impl Into<String>) {
     let value = value.into();
-    let origin = Origin::of(Level::Vm);
+    let origin = Origin::of(Level::Made);
     match members.iter_mut().find(|member| member.name == name) {
         Some(member) => *member = Member { name: name.to_owned(), value, origin },
         None => members.push(Member { name: name.to_owned(), value, origin }),

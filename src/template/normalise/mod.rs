@@ -205,7 +205,7 @@ impl Work<'_> {
 
     /// Adds an attribute of `oned`'s own.
     fn add(&mut self, name: &str, value: Value) {
-        self.t.push(Attribute { name: name.to_owned(), value, origin: Origin::of(Level::Vm) });
+        self.t.push(Attribute { name: name.to_owned(), value, origin: Origin::of(Level::Made) });
     }
 
     /// The members of every vector called `name`, with the vector's place.
