@@ -7,9 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 
 use super::input::{self, Text, Unreadable, Vm};
+use crate::domain::tree::Element;
 use crate::domain::{self, Domain, Emulator, Inputs, Options, Refusal, Style};
 use crate::template::document::VmDocument;
 use crate::template::{Level, Template};
+
+/// Disks that the IDE controller of a pc machine takes.
+const IDE_DISKS: usize = 4;
 
 /// Options that decide a domain.
 #[derive(Debug, Args)]
@@ -125,6 +129,26 @@ impl Ground {
         let (host, cluster) = (&self.host, &self.cluster);
         domain::generate(&Inputs { vm, defaults, host, cluster, options: &self.options })
     }
+}
+
+/// What is wrong when more disks are on the IDE bus than it has room for: four, hda to hdd.
+#[must_use]
+pub fn crowded_ide(domain: &Element) -> Option<String> {
+    let devices = domain.elements().filter(|element| element.name == "devices");
+    let disks = devices.flat_map(Element::elements).filter(|element| element.name == "disk");
+    let targets: Vec<&str> = disks
+        .filter_map(|disk| disk.elements().find(|element| element.name == "target"))
+        .filter(|target| target.attribute("bus") == Some("ide"))
+        .filter_map(|target| target.attribute("dev"))
+        .collect();
+    let beyond = targets.iter().any(|target| target.strip_prefix("hd").is_some_and(|rest| rest > "d"));
+    (targets.len() > IDE_DISKS || beyond).then(|| {
+        format!(
+            "{} disks are on the IDE bus ({}), which has room for {IDE_DISKS}, hda to hdd",
+            targets.len(),
+            targets.join(", ")
+        )
+    })
 }
 
 impl From<Unreadable> for Failure {

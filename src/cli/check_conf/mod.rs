@@ -1,6 +1,7 @@
 //! `kvmad check-conf`: what is wrong in vmm_exec_kvm.conf, kvmrc, kvmad.conf, and VMs.
 
 mod attach;
+mod attributes;
 mod conf;
 mod effect;
 mod finding;

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
+use super::attributes;
 use super::finding::{Checked, Finding, Kind};
+use crate::cli::domain::crowded_ide;
 use crate::cli::input::{self, Unreadable};
-use crate::domain::tree::Element;
+use crate::cli::schema::{self, Verdict};
 use crate::domain::{self, Inputs, Options};
 use crate::template::Template;
 use crate::template::text::Gravity;
-
-/// Disks that the IDE controller of a pc machine takes.
-const IDE_DISKS: usize = 4;
 
 /// Checks the VM; `defaults` is the vmm_exec_kvm.conf that goes with it, if it is known.
 ///
@@ -29,7 +28,9 @@ pub fn check(path: &Path, defaults: Option<&Template>) -> Result<Checked, Unread
     let bytes = input::vm_bytes(path)?;
     let mut checked = Checked::new(&name, Kind::Vm, "");
     let vm = if input::is_xml(&bytes) {
-        input::vm_document(bytes, &name)?
+        let vm = input::vm_document(bytes, &name)?;
+        attributes::check(&mut checked, &vm.document.template);
+        vm
     } else {
         let text = input::vm_text(&bytes, &name)?;
         checked = Checked::new(&name, Kind::Vm, &text.text);
@@ -37,6 +38,7 @@ pub fn check(path: &Path, defaults: Option<&Template>) -> Result<Checked, Unread
         if text.parsed.error.is_some() {
             return Ok(checked.sorted());
         }
+        attributes::check(&mut checked, &text.parsed.template);
         let machine = defaults.vector("OS").and_then(|os| os.filled("MACHINE"));
         match input::made(&text.parsed.template, machine) {
             Ok(vm) => vm,
@@ -52,14 +54,31 @@ pub fn check(path: &Path, defaults: Option<&Template>) -> Result<Checked, Unread
     match domain::generate(&inputs) {
         Err(refusal) => refused(&mut checked, refusal.to_string()),
         Ok(domain) => {
-            for warning in domain.warnings {
+            for warning in &domain.warnings {
                 let mend = "correct the VM, or take the part out";
-                checked.find("ignored", Gravity::Warning, String::new(), None, warning, mend);
+                checked.find("ignored", Gravity::Warning, String::new(), None, warning.clone(), mend);
             }
-            ide(&mut checked, &domain.root);
+            if let Some(why) = crowded_ide(&domain.root) {
+                let mend = "give some of them DEV_PREFIX vd or sd, or take the machine type q35";
+                checked.find("too-many-ide-disks", Gravity::Error, "DISK".to_owned(), None, why, mend);
+            }
+            by_schema(&mut checked, &schema::merged(&domain));
         }
     }
     Ok(checked.sorted())
+}
+
+/// What libvirt's schema says of the whole domain.
+fn by_schema(checked: &mut Checked, domain: &str) {
+    match schema::check(domain) {
+        Verdict::Valid => {}
+        Verdict::Invalid(why) => {
+            let why = format!("libvirt's schema refuses the domain (kvmad domain-xml prints it):\n{why}");
+            let mend = "correct the attribute that this comes from; kvmad explain names it";
+            checked.find("refused-by-libvirt", Gravity::Error, String::new(), None, why, mend);
+        }
+        Verdict::Unchecked(why) => checked.unchecked.push(format!("whether libvirt takes the domain: {why}")),
+    }
 }
 
 fn refused(checked: &mut Checked, why: String) {
@@ -71,25 +90,4 @@ fn refused(checked: &mut Checked, why: String) {
         why,
         mend: "correct the VM".to_owned(),
     });
-}
-
-/// An IDE controller takes four disks, hda to hdd.
-fn ide(checked: &mut Checked, domain: &Element) {
-    let devices = domain.elements().filter(|element| element.name == "devices");
-    let disks = devices.flat_map(Element::elements).filter(|element| element.name == "disk");
-    let targets: Vec<&str> = disks
-        .filter_map(|disk| disk.elements().find(|element| element.name == "target"))
-        .filter(|target| target.attribute("bus") == Some("ide"))
-        .filter_map(|target| target.attribute("dev"))
-        .collect();
-    let beyond = targets.iter().any(|target| target.strip_prefix("hd").is_some_and(|rest| rest > "d"));
-    if targets.len() > IDE_DISKS || beyond {
-        let why = format!(
-            "{} disks are on the IDE bus ({}), which has room for {IDE_DISKS}, hda to hdd",
-            targets.len(),
-            targets.join(", ")
-        );
-        let mend = "give some of them DEV_PREFIX vd or sd, or take the machine type q35";
-        checked.find("too-many-ide-disks", Gravity::Error, "DISK".to_owned(), None, why, mend);
-    }
 }
