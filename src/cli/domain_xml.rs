@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::domain::{Choices, Failure};
+use super::domain::{Choices, Failure, crowded_ide};
 use super::schema::{self, Verdict};
 use crate::domain::Domain;
 
@@ -38,8 +38,12 @@ fn domain(arguments: &Arguments, err: &mut dyn Write) -> Result<Domain, Failure>
     let ground = arguments.choices.read(err)?;
     let vm = ground.vm(&arguments.file)?;
     let domain = ground.domain(&vm)?;
-    for note in
-        vm.notes.iter().map(|note| ("note", note)).chain(domain.warnings.iter().map(|w| ("warning", w)))
+    let crowded = crowded_ide(&domain.root);
+    for note in vm
+        .notes
+        .iter()
+        .map(|note| ("note", note))
+        .chain(domain.warnings.iter().chain(&crowded).map(|w| ("warning", w)))
     {
         // Nobody is left to tell when stderr is gone.
         let _ = writeln!(err, "{}: {}", note.0, super::plain(note.1));

@@ -8,7 +8,7 @@ use crate::conf::shipped;
 use crate::settings::Paths;
 use crate::template::document::{self, VmDocument};
 use crate::template::normalise::{Normalised, Surroundings, normalise};
-use crate::template::text::{Parsed, Rules, parse_bytes};
+use crate::template::text::{Gravity, Notice, Parsed, Rules, parse_bytes};
 use crate::template::xml::Document;
 use crate::template::{Level, Template};
 
@@ -196,8 +196,22 @@ pub fn vm(path: &Path, machine: Option<&str>) -> Result<Vm, Unreadable> {
     if is_xml(&bytes) {
         return vm_document(bytes, &file);
     }
-    let template = whole(vm_text(&bytes, &file)?)?;
-    made(&template, machine).map_err(|why| Unreadable(format!("{file}: {why}")))
+    let text = vm_text(&bytes, &file)?;
+    let doubts = doubts(&text);
+    let template = whole(text)?;
+    let mut vm = made(&template, machine).map_err(|why| Unreadable(format!("{file}: {why}")))?;
+    vm.notes.splice(0..0, doubts);
+    Ok(vm)
+}
+
+/// What a text says otherwise than it was probably meant, for people.
+fn doubts(text: &Text) -> Vec<String> {
+    let doubtful = text.parsed.notices.iter().filter(|notice| notice.kind.gravity() != Gravity::Note);
+    let tell = |notice: &Notice| {
+        let (line, key) = (notice.line, &notice.key);
+        format!("{}:{line}: {key}: {}; {}", text.file, notice.kind.message(), notice.kind.help())
+    };
+    doubtful.map(tell).collect()
 }
 
 /// The bytes of a VM, as document or as template.

@@ -265,7 +265,7 @@ fn what_a_template_leaves_out_is_not_said_to_be_of_the_vm_and_follows_the_defaul
     };
     let vm = file(
         "vm.tmpl",
-        "CPU = 1\nMEMORY = 64\nGRAPHICS = [ TYPE = vnc ]\nDISK = [ IMAGE = a, TYPE = CDROM ]\nNIC = [ BRIDGE = b ]\n",
+        "CPU = 1\nMEMORY = 64\nGRAPHICS = [ TYPE = vnc ]\nDISK = [ IMAGE = a, TYPE = CDROM ]\nNIC = [ NETWORK = n, BRIDGE = b ]\n",
     );
     let now = file("now.conf", "OS = [ ARCH = x86_64, MACHINE = pc ]\n");
     let then = file("then.conf", "OS = [ ARCH = x86_64, MACHINE = q35 ]\n");
@@ -296,6 +296,24 @@ fn what_a_template_leaves_out_is_not_said_to_be_of_the_vm_and_follows_the_defaul
     assert_eq!(change("/domain/os/type/@machine"), ("pc".into(), "q35".into()));
     assert_eq!(change("/domain/devices/disk/target/@dev"), ("hda".into(), "sda".into()), "{out}");
     assert_eq!(change("/domain/uuid"), (Value::Null, Value::Null), "{out}");
+}
+
+#[test]
+fn what_is_not_utf8_and_too_many_ide_disks_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let vm = folder.path().join("vm.tmpl");
+    let disks =
+        ["a", "b", "c", "d", "e"].map(|place| format!("DISK = [ IMAGE = a, TARGET = hd{place} ]\n")).concat();
+    let text =
+        [b"CPU = 1\nMEMORY = 64\nOS = [ MACHINE = pc ]\nNAME = \"b\xe4r\"\n", disks.as_bytes()].concat();
+    fs::write(&vm, text).expect("written");
+    let (status, _, err) = run(kvmad().arg("domain-xml").arg(&vm));
+    assert_eq!(status, 0, "{err}");
+    assert!(err.contains("vm.tmpl:4: NAME: the value holds bytes that are not UTF-8"), "{err}");
+    assert!(err.contains("warning: 5 disks are on the IDE bus"), "{err}");
+    fs::write(&vm, "CPU = 1\nMEMORY = 64\nOS = [ MACHINE = pc ]\nNAME = \"bär\"\n").expect("written");
+    let (_, _, err) = run(kvmad().arg("domain-xml").arg(&vm));
+    assert!(!err.contains("UTF-8") && !err.contains("IDE"), "{err}");
 }
 
 #[test]
