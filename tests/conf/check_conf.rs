@@ -233,6 +233,17 @@ fn a_broken_kvmad_conf_is_unreadable_input_for_the_commands_that_read_it() {
 }
 
 #[test]
+fn names_that_opennebula_itself_writes_into_a_vm_are_known() {
+    let vms = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/domain/oned-7.4");
+    for vm in ["04_kernel_ds_files.alt", "20_disk_options.alt", "02_basic_vm.alt"] {
+        let path = vms.join(vm).join("action.xml");
+        let output = kvmad().args(["check-conf", "--format", "json"]).arg(path).output().expect("run");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("\"findings\"") && !text.contains("unknown-key"), "{text}");
+    }
+}
+
+#[test]
 fn a_vm_without_the_schema_is_unchecked() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.tmpl");

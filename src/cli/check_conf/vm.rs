@@ -73,8 +73,11 @@ fn by_schema(checked: &mut Checked, domain: &str) {
     match schema::check(domain) {
         Verdict::Valid => {}
         Verdict::Invalid(why) => {
-            let why = format!("libvirt's schema refuses the domain (kvmad domain-xml prints it):\n{why}");
-            let mend = "correct the attribute that this comes from; kvmad explain names it";
+            let why = format!(
+                "the schema of the libvirt that is installed here refuses the domain (kvmad domain-xml prints it):\n{why}"
+            );
+            let mend = "correct the attribute that this comes from, kvmad explain names it; what only a newer libvirt \
+                        knows is refused by an older one, too";
             checked.find("refused-by-libvirt", Gravity::Error, String::new(), None, why, mend);
         }
         Verdict::Unchecked(why) => checked.unchecked.push(format!("whether libvirt takes the domain: {why}")),
