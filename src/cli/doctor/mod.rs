@@ -144,9 +144,11 @@ fn checked(
         for left in places.close().await {
             let _ = writeln!(err, "{}", super::plain(&left));
         }
-        let (summary, refused) = told.map_err(Trouble::Unchecked)?;
+        let (mut summary, refused) = told.map_err(Trouble::Unchecked)?;
+        summary.skip_named(&arguments.chosen);
         let text = match arguments.format {
-            Format::Text => summary.text(arguments.all),
+            // Who names checks wants to know what they came to.
+            Format::Text => summary.text(arguments.all || !arguments.chosen.only.is_empty()),
             Format::Json => summary.json().map_err(Trouble::Unchecked)?,
         };
         let status = if refused { summary.status().max(super::FINDING) } else { summary.status() };

@@ -25,17 +25,20 @@ pub async fn all(places: &Places, seen: &[Seen], chosen: &Chosen) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (at, from) in hosts.iter().enumerate() {
         for to in &hosts[at + 1..] {
-            let mut findings = one(&runner, from, to).await;
-            findings.retain(|finding| chosen.wants(&finding.id, finding.group));
+            let findings = one(&runner, from, to, chosen).await;
             pairs.push(Pair { from: from.to_string(), to: to.to_string(), findings });
         }
     }
     pairs
 }
 
-async fn one(runner: &dyn Runner, from: &HostName, to: &HostName) -> Vec<Finding> {
+async fn one(runner: &dyn Runner, from: &HostName, to: &HostName, chosen: &Chosen) -> Vec<Finding> {
     match migrate_check::pair(runner, from, to).await {
-        Ok(findings) => findings,
+        Ok(mut findings) => {
+            findings.retain(|finding| chosen.wants(&finding.id, finding.group));
+            findings
+        }
+        // Whatever is wanted: none of it was checked.
         Err(reason) => {
             vec![Finding::unchecked(
                 "pair-transport",

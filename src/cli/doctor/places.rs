@@ -12,7 +12,7 @@ use crate::node::check::command::{applied, shown};
 use crate::node::check::edit::Edit;
 use crate::node::check::host::{Host, Wanted};
 use crate::node::check::report::{Chosen, Report, report};
-use crate::node::check::{Finding, Group};
+use crate::node::check::{Finding, Group, Verdict};
 use crate::node::root::Root;
 use crate::script::failure;
 use crate::settings::{Paths, Settings};
@@ -174,13 +174,7 @@ impl Places {
                 self.ask(host, &mut seen).await;
             }
         }
-        // What the front-end found out by itself the host may have told, too.
-        let mut known: Vec<Cow<'static, str>> = Vec::new();
-        seen.findings.retain(|finding| {
-            let new = !known.contains(&finding.id);
-            known.push(finding.id.clone());
-            new && chosen.wants(&finding.id, finding.group)
-        });
+        wanted_only(&mut seen.findings, chosen, seen.report.is_some());
         seen
     }
 
@@ -248,6 +242,28 @@ impl Places {
     }
 }
 
+/// Keeps the findings that are wanted, one of each check: what the front-end found out by itself the host may have told,
+/// too. Why a host told nothing is kept whatever is wanted: its wanted checks were not made.
+fn wanted_only(findings: &mut Vec<Finding>, chosen: &Chosen, told: bool) {
+    let mut known: Vec<Cow<'static, str>> = Vec::new();
+    findings.retain_mut(|finding| {
+        if known.contains(&finding.id) {
+            return false;
+        }
+        known.push(finding.id.clone());
+        if chosen.wants(&finding.id, finding.group) {
+            return true;
+        }
+        let barred = !told && matches!(finding.verdict, Verdict::Failure | Verdict::CouldNotCheck);
+        if !barred || !["ssh", "host"].contains(&finding.id.as_ref()) {
+            return false;
+        }
+        finding.verdict = Verdict::CouldNotCheck;
+        finding.evidence = format!("not reached: {}", finding.evidence);
+        true
+    });
+}
+
 fn not_told(reason: String) -> Finding {
     Finding::unchecked("host", Group::Opennebula, reason, "see the findings above; kvmad sync HOST")
 }
@@ -303,4 +319,43 @@ async fn join_all<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<
     })
     .await;
     running.into_iter().filter_map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(groups: &[Group], only: &[&str]) -> Chosen {
+        Chosen { groups: groups.to_vec(), only: only.iter().map(|id| (*id).to_owned()).collect() }
+    }
+
+    #[test]
+    fn a_host_that_was_not_reached_is_unchecked_whatever_is_wanted_of_it() {
+        let host = HostName::new("node.invalid").expect("a name");
+        for wanted in [
+            chosen(&[Group::Migration], &[]),
+            chosen(&[Group::Kvm, Group::Cloud], &[]),
+            chosen(&[], &["pair-name"]),
+        ] {
+            let mut findings = vec![front::no_connection(&host, "no route")];
+            wanted_only(&mut findings, &wanted, false);
+            let [found] = &findings[..] else { panic!("{wanted:?}: {findings:?}") };
+            assert_eq!(
+                (found.verdict, found.evidence.as_str()),
+                (Verdict::CouldNotCheck, "not reached: no route")
+            );
+            assert!(found.mend.contains("ssh -v node.invalid"), "{found:?}");
+        }
+        for wanted in [chosen(&[], &[]), chosen(&[Group::Opennebula], &[]), chosen(&[], &["ssh"])] {
+            let mut findings = vec![front::no_connection(&host, "no route")];
+            wanted_only(&mut findings, &wanted, false);
+            assert_eq!(findings[0].verdict, Verdict::Failure, "{wanted:?}");
+        }
+        let mut reached = vec![front::connected(&host), not_told("it died".into())];
+        wanted_only(&mut reached, &chosen(&[Group::Kvm], &[]), false);
+        assert_eq!(reached.iter().map(|found| found.id.as_ref()).collect::<Vec<_>>(), ["host"]);
+        let mut fine = vec![front::connected(&host)];
+        wanted_only(&mut fine, &chosen(&[Group::Kvm], &[]), true);
+        assert!(fine.is_empty(), "{fine:?}");
+    }
 }

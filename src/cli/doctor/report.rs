@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::explain;
 use super::places::Seen;
-use crate::node::check::{Finding, Verdict};
+use super::{explain, front};
+use crate::node::check::report::Chosen;
+use crate::node::check::{Check, Finding, Verdict};
 
 /// Findings of two hosts about each other.
 #[derive(Debug)]
@@ -27,6 +28,22 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Adds why there is nothing of a check that was named: it does not apply.
+    pub fn skip_named(&mut self, chosen: &Chosen) {
+        let pairs = !self.pairs.is_empty();
+        for check in chosen.only.iter().filter_map(|id| explain::find(id).ok()) {
+            let of_pair = pairs && check.id.starts_with("pair-");
+            let hosts = self.hosts.iter_mut().filter(|_| !of_pair);
+            for seen in hosts.filter(|seen| seen.report.is_some()) {
+                let why = not_made(check, seen.host.is_some(), chosen);
+                skip(&mut seen.findings, check, why);
+            }
+            for pair in self.pairs.iter_mut().filter(|_| of_pair) {
+                skip(&mut pair.findings, check, "it does not apply to these hosts");
+            }
+        }
+    }
+
     fn findings(&self) -> impl Iterator<Item = &Finding> {
         let pairs = self.pairs.iter().flat_map(|pair| &pair.findings);
         self.hosts.iter().flat_map(|seen| &seen.findings).chain(pairs)
@@ -89,6 +106,29 @@ impl Summary {
         let text =
             serde_json::to_string_pretty(&json!({ "status": self.status(), "hosts": hosts, "pairs": pairs }));
         text.map(|text| text + "\n").map_err(|error| error.to_string())
+    }
+}
+
+/// Unless there is a finding of it, or nothing of the kind could be checked.
+fn skip(findings: &mut Vec<Finding>, check: &Check, why: &'static str) {
+    if !findings.iter().any(|f| f.id == check.id || f.verdict == Verdict::CouldNotCheck) {
+        findings.push(Finding::skipped(check.id, check.group, why));
+    }
+}
+
+/// Why a check is not made of a host. `remote`: it was named, not this machine.
+fn not_made(check: &Check, remote: bool, chosen: &Chosen) -> &'static str {
+    let between = front::CHECKS.iter().any(|one| one.id == check.id);
+    if !chosen.groups.is_empty() && !chosen.groups.contains(&check.group) {
+        "it is in none of the groups that --group names"
+    } else if check.id.starts_with("pair-") {
+        "it is made of two hosts: name both (not as root@HOST)"
+    } else if check.id.starts_with("vm-") {
+        "it is made of a VM: kvmad migrate-check VM HOST"
+    } else if between && !remote {
+        "it is made between the front-end and a host: name the host"
+    } else {
+        "it does not apply here"
     }
 }
 
@@ -159,7 +199,9 @@ fn indented(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::HostName;
     use crate::node::check::Group;
+    use crate::node::check::report::Report;
 
     fn of(verdicts: &[Verdict]) -> Summary {
         let one = |verdict: &Verdict| {
@@ -194,6 +236,37 @@ mod tests {
         assert_eq!(lines[4].trim(), "b");
         assert!(!text.contains('\u{1b}') && !text.contains("  ok"), "{text}");
         assert!(of(&[Verdict::Ok]).text(true).contains("  ok        group-kvm"));
+    }
+
+    #[test]
+    fn a_check_that_was_named_and_does_not_apply_is_skipped_with_the_reason() {
+        let only = |ids: &[&str], groups: &[Group]| Chosen {
+            groups: groups.to_vec(),
+            only: ids.iter().map(|id| (*id).to_owned()).collect(),
+        };
+        let host = |name: Option<&str>, told: bool| Seen {
+            host: name.map(|name| HostName::new(name).expect("a name")),
+            report: told.then(Report::default),
+            ..Seen::of("n", vec![])
+        };
+        let none = &[][..];
+        for (seen, id, groups, part) in [
+            (host(None, true), "clock", none, "name the host"),
+            (host(Some("n"), true), "pair-name", none, "name both"),
+            (host(Some("n"), true), "vm-cpu", none, "migrate-check"),
+            (host(Some("n"), true), "clock", &[Group::Kvm][..], "--group"),
+            (host(Some("n"), true), "clock", none, "does not apply"),
+        ] {
+            let mut summary = Summary { hosts: vec![seen], pairs: vec![] };
+            summary.skip_named(&only(&[id], groups));
+            let [found] = &summary.hosts[0].findings[..] else { panic!("{id}: {summary:?}") };
+            assert_eq!((found.id.as_ref(), found.verdict), (id, Verdict::Skipped));
+            assert!(found.evidence.contains(part), "{id}: {found:?}");
+            assert!(summary.text(true).contains("0 ok, 1 skipped\n"), "{}", summary.text(true));
+        }
+        let mut silent = Summary { hosts: vec![host(Some("n"), false)], pairs: vec![] };
+        silent.skip_named(&only(&["clock"], &[]));
+        assert!(silent.hosts[0].findings.is_empty(), "{silent:?}");
     }
 
     #[test]

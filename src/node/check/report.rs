@@ -21,7 +21,7 @@ pub struct Facts {
 }
 
 /// What a host came to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Version of the program that checked.
     pub version: String,
