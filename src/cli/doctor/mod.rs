@@ -14,7 +14,7 @@ use std::io::{BufRead, Write};
 use clap::{Args, ValueEnum};
 
 use crate::host::HostName;
-use crate::node::check::host::Wanted;
+use crate::node::check::host::{Wanted, user_name};
 use crate::node::check::report::Chosen;
 use crate::settings::{Paths, Settings};
 
@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(long, requires = "fix")]
     yes: bool,
     /// The drivers' user on the hosts [default: who logs in; oneadmin when that is root]
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = user_name)]
     user: Option<String>,
     /// Folder of the datastores on hosts [default: DATASTORE_LOCATION of oned, else /var/lib/one/datastores]
     #[arg(long, value_name = "DIR")]
@@ -107,7 +107,7 @@ pub fn run(arguments: &Arguments, input: &mut dyn BufRead, out: &mut dyn Write, 
     };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => status,
-        Err(error) => super::unwritten(&error, err),
+        Err(error) => status.max(super::unwritten(&error, err)),
     }
 }
 

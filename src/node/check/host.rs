@@ -20,7 +20,7 @@ use crate::template::xml::Document;
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct Wanted {
     /// The user of the drivers on hosts; without it: who runs this, or oneadmin when that is root
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = user_name)]
     pub user: Option<String>,
     /// Folder of the remotes on hosts
     #[arg(long, value_name = "DIR", default_value = crate::settings::REMOTE_DIR)]
@@ -40,6 +40,20 @@ pub struct Wanted {
     /// The hosts are meant for type qemu: they need no /dev/kvm
     #[arg(long)]
     pub emulated: bool,
+}
+
+/// A user as `--user` takes it: any name that the databases may know, but not nothing.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn user_name(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("the name of the user is empty; leave --user out for the default".to_owned()),
+        _ if text.contains(|c: char| c.is_control() || c == ':') => {
+            Err("a user's name has neither colons nor control characters".to_owned())
+        }
+        _ => Ok(text.to_owned()),
+    }
 }
 
 impl Wanted {
@@ -202,6 +216,16 @@ impl Host {
     #[must_use]
     pub fn protocol(&self) -> &str {
         self.kvmrc.get("QEMU_PROTOCOL").map_or("qemu+ssh", String::as_str)
+    }
+
+    /// Why nothing is known about the drivers' user; `None` when it is known.
+    #[must_use]
+    pub fn no_account(&self) -> Option<String> {
+        match &self.account {
+            Ok(Some(_)) => None,
+            Ok(None) => Some(format!("there is no user {}", self.user)),
+            Err(reason) => Some(reason.clone()),
+        }
     }
 
     /// The user that QEMU runs as, and how that is known.

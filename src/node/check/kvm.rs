@@ -92,8 +92,8 @@ pub const CHECKS: &[Check] = &[
 /// All of them, for the drivers' user of the host.
 pub async fn all(host: &Host) -> Vec<Finding> {
     let root = &host.root;
-    let mut all = vec![cpu(root), device_for(host), modules(root), virsh(root)];
-    all.push(libvirt(&host.virsh).await);
+    let mut all = vec![cpu(root), for_user(host, device_for(host)), modules(root), virsh(root)];
+    all.push(for_user(host, libvirt(&host.virsh).await));
     all.push(offers_kvm(host));
     all.extend(tools(root, &host.names.machine));
     all
@@ -138,6 +138,21 @@ pub fn device(root: &Root, emulated: bool) -> Finding {
     }
 }
 
+/// A finding about what the drivers' user may do: its mend names that user, and nothing is well when there is no such user
+/// (it was tried as whoever we are).
+fn for_user(host: &Host, mut found: Finding) -> Finding {
+    if found.verdict == Verdict::Ok
+        && let Some(why) = host.no_account()
+    {
+        found.verdict = Verdict::CouldNotCheck;
+        found.evidence = format!("{why}; for others: {}", found.evidence);
+        found.mend = "see the check user".to_owned();
+        return found;
+    }
+    found.mend = found.mend.replace(" oneadmin", &format!(" {}", shell_words::quote(&host.user)));
+    found
+}
+
 /// The same for the drivers' user when that is not us.
 fn device_for(host: &Host) -> Finding {
     let device = device(&host.root, host.wanted.emulated);
@@ -156,7 +171,6 @@ fn device_for(host: &Host) -> Finding {
 
 fn closed(user: &str, verdict: Verdict) -> Finding {
     let mend = "usermod -aG kvm oneadmin, and /dev/kvm of group kvm with mode 0660 (chgrp kvm /dev/kvm; chmod 660 /dev/kvm)";
-    let mend = mend.replace("oneadmin", user);
     Finding::bad("dev-kvm", Group::Kvm, verdict, format!("/dev/kvm may not be opened by {user}"), mend)
 }
 

@@ -120,7 +120,8 @@ impl Stand {
         });
         let names = Names { machine: "x86_64".into(), node: "node1".into() };
         let wanted = Words::try_parse_from(&self.words).expect("words").wanted;
-        Host::with(self.root(), Arc::new(tools), names, wanted, "oneadmin".into(), false).await
+        let user = wanted.user.clone().unwrap_or_else(|| "oneadmin".into());
+        Host::with(self.root(), Arc::new(tools), names, wanted, user, false).await
     }
 
     async fn findings(&self) -> Vec<Finding> {
@@ -366,6 +367,23 @@ async fn a_daemon_that_does_not_answer_leaves_what_it_would_tell_unchecked() {
     stand.fails("libvirt", Verdict::Failure, "failed to connect", "systemctl start libvirtd").await;
     for id in ["libvirt-kvm", "host-uuid", "nat-network"] {
         assert_eq!(stand.of(id).await.verdict, Verdict::CouldNotCheck, "{id}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_well_for_a_user_that_is_not_there_and_mends_name_the_user_that_was_given() {
+    let nobody = Stand::healthy().words(&["--user", "nosuch"]);
+    nobody.fails("user", Verdict::Failure, "no user nosuch", "useradd").await;
+    for id in ["dev-kvm", "libvirt"] {
+        nobody.fails(id, Verdict::CouldNotCheck, "no user nosuch", "see the check user").await;
+    }
+    let deaf = || Stand::healthy().answers("virsh", Err((1, "error: failed to connect")));
+    let other = deaf().words(&["--user", "libvirt-qemu"]);
+    let found = other.fails("libvirt", Verdict::Failure, "failed", "usermod -aG libvirt libvirt-qemu").await;
+    assert!(!found.mend.contains("oneadmin"), "{found:?}");
+    deaf().fails("libvirt", Verdict::Failure, "failed", "usermod -aG libvirt oneadmin").await;
+    for wrong in ["", "a:b", "a\nb"] {
+        assert!(Words::try_parse_from(["check", "--user", wrong]).is_err(), "{wrong:?}");
     }
 }
 
