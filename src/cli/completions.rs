@@ -1,5 +1,7 @@
 //! `kvmad completions`: completion scripts for shells.
 
+use std::io::Write;
+
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
@@ -10,9 +12,14 @@ pub struct Arguments {
     shell: Shell,
 }
 
-/// Prints the script.
-pub fn run(arguments: &Arguments) -> u8 {
+/// Prints the script on `out`.
+pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let mut command = super::Arguments::command();
-    clap_complete::generate(arguments.shell, &mut command, "kvmad", &mut std::io::stdout());
-    super::FINE
+    // Into memory first: it takes for granted that it can write.
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "kvmad", &mut script);
+    match out.write_all(&script).and_then(|()| out.flush()) {
+        Ok(()) => super::FINE,
+        Err(error) => super::unwritten(&error, err),
+    }
 }

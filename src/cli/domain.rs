@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
-use super::input::{self, Text, Unreadable, Vm};
+use super::input::{self, NoVm, Text, Unreadable, Vm};
 use crate::domain::tree::Element;
 use crate::domain::{self, Domain, Emulator, Inputs, Options, Refusal, Style};
 use crate::template::document::VmDocument;
@@ -62,6 +62,8 @@ pub struct Ground {
 pub enum Failure {
     /// A file can't be read.
     Unreadable(Unreadable),
+    /// OpenNebula would refuse the VM, before any driver sees it; the text is complete.
+    NotMade(String),
     /// The VM is refused.
     Refused(Refusal),
 }
@@ -99,8 +101,8 @@ impl Ground {
     /// The VM in `file`.
     ///
     /// # Errors
-    /// When it can't be read.
-    pub fn vm(&self, file: &Path) -> Result<Vm, Unreadable> {
+    /// When it can't be read, or OpenNebula would refuse it.
+    pub fn vm(&self, file: &Path) -> Result<Vm, NoVm> {
         let os = self.defaults.parsed.template.vector("OS");
         input::vm(file, os.and_then(|os| os.filled("MACHINE")))
     }
@@ -157,6 +159,15 @@ impl From<Unreadable> for Failure {
     }
 }
 
+impl From<NoVm> for Failure {
+    fn from(error: NoVm) -> Self {
+        match error {
+            NoVm::Unreadable(error) => Self::Unreadable(error),
+            NoVm::Refused(why) => Self::NotMade(why),
+        }
+    }
+}
+
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
@@ -171,6 +182,10 @@ impl Failure {
             Self::Unreadable(error) => {
                 let _ = writeln!(err, "{}", super::plain(&error.to_string()));
                 super::USAGE
+            }
+            Self::NotMade(why) => {
+                let _ = writeln!(err, "{}", super::plain(why));
+                super::FINDING
             }
             Self::Refused(refusal) => {
                 let _ =

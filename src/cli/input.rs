@@ -22,6 +22,17 @@ const TEXT_LIMIT: u64 = 16 << 20;
 #[error("{0}")]
 pub struct Unreadable(pub String);
 
+/// Why a file gave no VM.
+#[derive(Debug, thiserror::Error)]
+pub enum NoVm {
+    /// {0}
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// OpenNebula would refuse it; the text is complete.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// A VM and how it came to be.
 #[derive(Debug)]
 pub struct Vm {
@@ -190,16 +201,19 @@ fn xml(bytes: Vec<u8>, file: &str) -> Result<Document, Unreadable> {
 ///
 /// # Errors
 /// When it can't be read, is no VM, or `oned` would refuse the template.
-pub fn vm(path: &Path, machine: Option<&str>) -> Result<Vm, Unreadable> {
+pub fn vm(path: &Path, machine: Option<&str>) -> Result<Vm, NoVm> {
     let file = path.display().to_string();
     let bytes = bytes(path, DOCUMENT_LIMIT)?;
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(Unreadable(format!("{file} is empty: there is no VM in it")).into());
+    }
     if is_xml(&bytes) {
-        return vm_document(bytes, &file);
+        return Ok(vm_document(bytes, &file)?);
     }
     let text = vm_text(&bytes, &file)?;
     let doubts = doubts(&text);
     let template = whole(text)?;
-    let mut vm = made(&template, machine).map_err(|why| Unreadable(format!("{file}: {why}")))?;
+    let mut vm = made(&template, machine).map_err(|why| NoVm::Refused(format!("{file}: {why}")))?;
     vm.notes.splice(0..0, doubts);
     Ok(vm)
 }

@@ -93,7 +93,7 @@ pub fn main() -> ExitCode {
         Command::Vm(arguments) => vm::run(&arguments, out, err),
         Command::Decode(arguments) => decode::run(&arguments, &mut std::io::stdin().lock(), out, err),
         Command::InstallRemotes(arguments) => install_remotes::run(&arguments, out, err),
-        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments, out, err),
         Command::Man(arguments) => man::run(&arguments, err),
     };
     ExitCode::from(status)
@@ -104,11 +104,13 @@ fn plain(text: &str) -> String {
     text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
 }
 
-/// Tells that the output could not be written, unless its reader just went away, and gives the exit status.
+/// Tells that the output could not be written, and gives the exit status. A reader that went away had enough: that is
+/// fine, and nothing is told.
 fn unwritten(error: &io::Error, err: &mut dyn Write) -> u8 {
-    if error.kind() != io::ErrorKind::BrokenPipe {
-        // Nobody is left to tell when stderr is gone too.
-        let _ = writeln!(err, "the output can't be written: {error}");
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return FINE;
     }
+    // Nobody is left to tell when stderr is gone too.
+    let _ = writeln!(err, "the output can't be written: {error}");
     UNCHECKED
 }

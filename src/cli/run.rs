@@ -271,7 +271,7 @@ fn show(plan: &Plan, done: &Done, out: &mut dyn Write, err: &mut dyn Write) -> u
     let reply = format!("{} {word} {} {prefix}{info}", plan.verb, plan.vm);
     match writeln!(out, "{table}\n{reply}\n{} ms in all", done.took.as_millis()) {
         Ok(()) => status,
-        Err(error) => super::unwritten(&error, err),
+        Err(error) => status.max(super::unwritten(&error, err)),
     }
 }
 

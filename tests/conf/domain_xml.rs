@@ -103,11 +103,11 @@ fn a_refused_vm_is_status_1_and_what_can_not_be_read_status_2() {
         ("doctype", b"<!DOCTYPE a [<!ENTITY b 'c'>]><VM/>", "type definition"),
         ("latin1", b"<VM>\n<NAME>\xe4</NAME></VM>", "line 2"),
         ("utf16", b"\xff\xfe<\0V\0M\0", "UTF-16"),
-        ("empty", b"", "MEMORY is missing"),
+        ("empty", b"", "is empty"),
+        ("blank", b" \n", "is empty"),
         ("deep", deep.as_bytes(), "nested"),
         ("big", big.as_bytes(), "more than"),
         ("vm.tmpl", b"CPU = 1\nMEMORY = 1 GB\n", "line 2, column 12"),
-        ("vm2.tmpl", b"CPU = 1\nMEMORY = 1G\n", "vm2.tmpl:2"),
     ] {
         let path = folder.path().join(name);
         fs::write(&path, bytes).expect("written");
@@ -118,6 +118,42 @@ fn a_refused_vm_is_status_1_and_what_can_not_be_read_status_2() {
     }
     assert_eq!(run(kvmad().args(["domain-xml", "/nonexistent"])).0, 2);
     assert_eq!(run(kvmad().arg("domain-xml")).0, 2);
+}
+
+#[test]
+fn a_vm_that_opennebula_would_refuse_is_a_finding_and_not_wrong_usage() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("vm.tmpl");
+    for (text, part) in [("NAME=web CPU=1\n", "MEMORY"), ("CPU = 1\nMEMORY = 1G\n", "vm.tmpl:2")] {
+        fs::write(&path, text).expect("written");
+        for subcommand in ["domain-xml", "explain"] {
+            let (status, out, err) = run(kvmad().arg(subcommand).arg(&path));
+            assert_eq!((status, out.as_str()), (1, ""), "{err}");
+            assert!(err.contains("OpenNebula would refuse this VM") && err.contains(part), "{err}");
+        }
+    }
+}
+
+/// The status and stderr of `kvmad WORDS` when its output goes to `out`.
+fn to(out: impl Into<std::process::Stdio>, words: &[&str]) -> (i32, String) {
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("kvmad"));
+    let output = command.args(words).stdout(out).output().expect("run");
+    (output.status.code().expect("a status"), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_trouble_and_a_full_disk_is() {
+    let vm = case("oned-7.4/01_minimal.stock/action.xml");
+    let vm = vm.to_str().expect("a name");
+    for words in [&["completions", "bash"][..], &["domain-xml", vm], &["explain", vm]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        assert_eq!(to(writer, words), (0, String::new()), "{words:?}");
+        let full = fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+        let (status, err) = to(full, words);
+        assert_eq!(status, 3, "{words:?}: {err}");
+        assert!(err.contains("the output can't be written") && !err.contains("panic"), "{words:?}: {err}");
+    }
 }
 
 #[test]

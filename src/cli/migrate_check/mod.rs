@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u
     };
     match out.write_all(text.as_bytes()) {
         Ok(()) => status,
-        Err(error) => super::unwritten(&error, err),
+        Err(error) => status.max(super::unwritten(&error, err)),
     }
 }
 
