@@ -69,6 +69,8 @@ pub async fn pair(runner: &dyn Runner, from: &HostName, to: &HostName) -> Result
 enum Trouble {
     /// The words or the file are wrong.
     Usage(String),
+    /// There is nothing to migrate.
+    Refused(String),
     /// Something could not be asked.
     Unchecked(String),
 }
@@ -81,6 +83,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u
         Err(trouble) => {
             let (why, status) = match trouble {
                 Trouble::Usage(why) => (why, super::USAGE),
+                Trouble::Refused(why) => (why, super::FINDING),
                 Trouble::Unchecked(why) => (why, super::UNCHECKED),
             };
             // Nobody is left to tell when stderr is gone.
@@ -103,7 +106,7 @@ fn checked(arguments: &Arguments) -> Result<(String, u8), Trouble> {
     runtime.block_on(async {
         let found = vm::find(&arguments.vm, arguments.from.as_ref()).await.map_err(Trouble::Usage)?;
         if found.source == arguments.target {
-            return Err(Trouble::Usage(format!("{} is on {} already", found.domain, arguments.target)));
+            return Err(Trouble::Refused(format!("{} is on {} already", found.domain, arguments.target)));
         }
         let options = PoolOptions::new(&settings, &paths, core.scripts_remote_dir());
         let pool = Arc::new(Pool::new(options).map_err(|error| Trouble::Unchecked(error.to_string()))?);
@@ -136,4 +139,24 @@ async fn look(runner: &dyn Runner, found: &vm::Vm, arguments: &Arguments) -> Res
     }
     let going = pair::Going { xml, domain, about };
     pair::check(runner, &found.source, &arguments.target, Some(&going)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Words {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn a_vm_that_is_on_the_target_already_is_a_finding() {
+        let words = ["migrate-check", "7", "node1", "--from", "node1"];
+        let arguments = <Words as clap::Parser>::try_parse_from(words).expect("words").arguments;
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert_eq!(run(&arguments, &mut out, &mut err), 1);
+        assert_eq!((out.len(), String::from_utf8_lossy(&err).as_ref()), (0, "one-7 is on node1 already\n"));
+    }
 }
