@@ -12,7 +12,7 @@ use crate::host::job::{HostName, Job, Outcome, Place, Program, Runner, Watch};
 use crate::host::{Pool, PoolOptions};
 use crate::node::monitor::journal::VmFigures;
 use crate::node::monitor::look::Look;
-use crate::script::failure;
+use crate::script::{failure, of_host};
 use crate::settings::{Paths, Settings};
 
 /// Arguments of `kvmad monitor`.
@@ -71,15 +71,22 @@ fn looked(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> Re
     runtime.block_on(async {
         let options = PoolOptions::new(&settings, &paths, core.scripts_remote_dir());
         let pool = Arc::new(Pool::new(options).map_err(|error| error.to_string())?);
-        let mut status;
-        loop {
-            status = round(&pool, arguments, out, err).await?;
-            let Some(seconds) = arguments.watch else { break };
+        let status = loop {
+            let round = round(&pool, arguments, out, err).await?;
+            let Some(seconds) = arguments.watch.filter(|_| !round.last) else { break round.status };
             tokio::time::sleep(Duration::from_secs(seconds.max(1))).await;
-        }
+        };
         pool.close().await;
         Ok(status)
     })
+}
+
+/// What a look at all hosts came to.
+struct Round {
+    /// The exit status.
+    status: u8,
+    /// Whether nobody reads on.
+    last: bool,
 }
 
 async fn round(
@@ -87,7 +94,7 @@ async fn round(
     arguments: &Arguments,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> Result<u8, String> {
+) -> Result<Round, String> {
     let mut running = Vec::new();
     for host in &arguments.hosts {
         let (pool, host) = (Arc::clone(pool), host.clone());
@@ -105,9 +112,10 @@ async fn round(
                     Format::Json => format!("{json}\n"),
                     Format::Table => table(&host, &look),
                 };
-                out.write_all(text.as_bytes())
-                    .and_then(|()| out.flush())
-                    .map_err(|error| error.to_string())?;
+                if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                    let status = status.max(super::unwritten(&error, err));
+                    return Ok(Round { status, last: true });
+                }
             }
             Err(reason) => {
                 status = super::UNCHECKED;
@@ -115,7 +123,7 @@ async fn round(
             }
         }
     }
-    Ok(status)
+    Ok(Round { status, last: false })
 }
 
 /// One look, with the JSON that the host printed.
@@ -124,7 +132,7 @@ async fn look_at(runner: &dyn Runner, host: HostName) -> Result<(Look, String), 
     let job = Job { limit: Some(LIMIT), ..Job::new(Program::Script("im/look".to_owned())) };
     let outcome: Outcome = runner.run(&place, job, Watch::nothing()).await;
     if !outcome.succeeded() {
-        return Err(format!("{host}: {}", failure(&outcome, "im/look", &place)));
+        return Err(of_host(&host, &failure(&outcome, "im/look", &place)));
     }
     let text = String::from_utf8_lossy(&outcome.stdout).trim().to_owned();
     let look =

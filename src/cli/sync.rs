@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 
-use crate::host::push::Pushed;
+use crate::host::push::{NotPushed, Pushed};
 use crate::host::{AlwaysMyTurn, HostName, Pool, PoolOptions, Watch};
 use crate::settings::{Paths, Settings};
 use crate::vmm::start;
@@ -26,7 +26,7 @@ fn host(text: &str) -> Result<HostName, String> {
 }
 
 /// Pushes to all hosts at once; what changed goes to `out` in the order of the hosts. Exit status: fine when every
-/// host has the remotes, else a finding.
+/// host has the remotes, a finding when a host could not take them, unchecked when one was not reached.
 pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     if let Err(error) = Settings::load(&Paths::from_environment()) {
         // Nobody is left to tell when stderr is gone.
@@ -48,12 +48,12 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u
                 let shown = match result {
                     Ok(pushed) => out.write_all(said(&host, &pushed).as_bytes()),
                     Err(reason) => {
-                        status = super::FINDING;
-                        writeln!(err, "{reason}")
+                        status = status.max(status_of(&reason));
+                        writeln!(err, "{}", super::plain(&reason.to_string()))
                     }
                 };
                 if let Err(error) = shown {
-                    return super::unwritten(&error, err);
+                    return status.max(super::unwritten(&error, err));
                 }
             }
             status
@@ -61,7 +61,14 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u
     }
 }
 
-type Result3 = (HostName, Result<Pushed, String>, Vec<String>);
+const fn status_of(reason: &NotPushed) -> u8 {
+    match reason {
+        NotPushed::Unreachable(_) => super::UNCHECKED,
+        NotPushed::Failed(_) => super::FINDING,
+    }
+}
+
+type Result3 = (HostName, Result<Pushed, NotPushed>, Vec<String>);
 
 fn pushed(arguments: &Arguments) -> Result<Vec<Result3>, String> {
     let paths = Paths::from_environment();
@@ -119,5 +126,16 @@ fn said(host: &HostName, pushed: &Pushed) -> String {
             }
             text
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_was_not_reached_is_unchecked_and_one_that_refuses_a_finding() {
+        assert_eq!(status_of(&NotPushed::Unreachable("n: ssh".into())), 3);
+        assert_eq!(status_of(&NotPushed::Failed("n: no space".into())), 1);
     }
 }

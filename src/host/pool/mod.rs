@@ -23,8 +23,9 @@ use super::fallback;
 use super::helper::HelperLimits;
 use super::job::{Boxed, Ending, HostName, Job, Outcome, Place, Program, Runner, Watch};
 use super::local::Local;
-use super::push::{Pushed, Source};
+use super::push::{NotPushed, Pushed, Source};
 use super::ssh::ControlDir;
+use crate::script::of_host;
 use crate::settings::Host;
 use crate::wire::{EndedBy, Exit, How, Open, Refusal, WhyRefused};
 
@@ -107,13 +108,14 @@ impl Pool {
     ///
     /// # Errors
     /// Says what failed, with the host's name.
-    pub async fn push(&self, host: &HostName, force: bool, watch: &Watch) -> Result<Pushed, String> {
+    pub async fn push(&self, host: &HostName, force: bool, watch: &Watch) -> Result<Pushed, NotPushed> {
         let entry = self.inner.entry(host);
         let _using = entry.using();
-        let told = |reason: String| format!("{host}: {reason}");
+        let told = |reason: &str| of_host(host, reason);
         // Not updated on the way: the caller wants to know what this very push changed.
-        let connection = entry.connection(watch).await.map_err(told)?;
-        let pushed = self.inner.push(&entry, &connection, !force, watch).await.map_err(told)?;
+        let connection = entry.connection(watch).await.map_err(|why| NotPushed::Unreachable(told(&why)))?;
+        let pushed = self.inner.push(&entry, &connection, !force, watch).await;
+        let pushed = pushed.map_err(|why| NotPushed::Failed(told(&why)))?;
         connection.updated.get_or_init(async || ()).await;
         Ok(pushed)
     }

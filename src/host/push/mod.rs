@@ -30,6 +30,17 @@ pub enum Pushed {
     },
 }
 
+/// Why a push did nothing. The text is complete: it names the host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotPushed {
+    /// The host was not reached.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It was, and the push failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// How long a packed folder is taken as current. Many hosts are connected to at once; the folder is read once.
 const FRESH: Duration = Duration::from_secs(5);
 
