@@ -73,7 +73,8 @@ fn what_is_told_of_a_host_is_what_the_host_itself_shows() {
     monitored.front.put("var/remotes/etc/im/kvm-probes.d/pci.conf", 0o644, ":filter: '*:*'\n");
     let wild = Paused::create(HOST, "wild, [one] \"5901\" ]]>");
     for (store, driver) in [("59011", Some("shared\n")), ("59012", None)] {
-        shown(&format!("mkdir -p /var/lib/one/datastores/{store}"));
+        let folder = format!("/var/lib/one/datastores/{store}");
+        shown(&format!("install -d -o oneadmin -g oneadmin /var/lib/one/datastores {folder}"));
         if let Some(driver) = driver {
             let file = bed::host_path(HOST, format!("/var/lib/one/datastores/{store}/.monitor"));
             fs::write(file, driver).expect("a mark");
