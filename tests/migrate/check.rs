@@ -100,7 +100,11 @@ fn what_keeps_a_vm_from_migrating_is_found() {
         (Some(1), vec!["vm-source failure".to_owned()])
     );
     assert_eq!(kvmad(&front, &["7111", "no-such-host", "--from", "node1"]).status.code(), Some(3));
-    assert_eq!(kvmad(&front, &["7111", "node1", "--from", "node1"]).status.code(), Some(2));
+    let there = kvmad(&front, &["7111", "node1", "--from", "node1"]);
+    assert_eq!(
+        (there.status.code(), String::from_utf8_lossy(&there.stderr).as_ref()),
+        (Some(1), "one-7111 is on node1 already\n")
+    );
     assert_eq!(kvmad(&front, &["7111", "node2"]).status.code(), Some(2));
     assert_eq!(kvmad(&front, &["7111", "no/host", "--from", "node1"]).status.code(), Some(2));
 }
