@@ -104,13 +104,6 @@ pub fn failure(outcome: &Outcome, what: &str, at: &Place) -> String {
     }
 }
 
-/// `why` with the name of `host` before it, unless `why` begins with it already.
-#[must_use]
-pub fn of_host(host: &HostName, why: &str) -> String {
-    let begins = why.strip_prefix(host.as_str()).is_some_and(|rest| rest.starts_with(':'));
-    if begins { why.to_owned() } else { format!("{host}: {why}") }
-}
-
 fn signal_name(number: i32) -> String {
     let name = match number {
         1 => "HUP",
@@ -198,17 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_named_once() {
+    fn a_host_that_a_reason_names_is_named_once() {
         let host = HostName::new("node1").expect("a name");
-        for (why, told) in [
-            ("node1: ssh: no route", "node1: ssh: no route"),
-            ("ssh: no route", "node1: ssh: no route"),
-            ("node10: x", "node1: node10: x"),
-            ("look on node1 died", "node1: look on node1 died"),
-            ("", "node1: "),
-        ] {
-            assert_eq!(of_host(&host, why), told);
-        }
         let lost = Outcome {
             ending: Ending::Lost("node1: ssh: gone".into()),
             stdout: Vec::new(),
@@ -217,7 +201,7 @@ mod tests {
             took: std::time::Duration::ZERO,
         };
         let place = Place::Host { name: host.clone(), agent: false };
-        assert_eq!(of_host(&host, &failure(&lost, "im/look", &place)), "node1: ssh: gone");
+        assert_eq!(host.tells(&failure(&lost, "im/look", &place)), "node1: ssh: gone");
     }
 
     #[test]

@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::domain::{Choices, Failure, Ground};
 use super::input;
-use crate::domain::tree::{Given, Line, Provenance};
+use crate::domain::provenance::{Given, Provenance};
+use crate::domain::tree::Line;
 
 /// Arguments of `kvmad explain`.
 #[derive(Debug, Args)]

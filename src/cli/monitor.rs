@@ -12,7 +12,7 @@ use crate::host::job::{HostName, Job, Outcome, Place, Program, Runner, Watch};
 use crate::host::{Pool, PoolOptions};
 use crate::node::monitor::journal::VmFigures;
 use crate::node::monitor::look::Look;
-use crate::script::{failure, of_host};
+use crate::script::failure;
 use crate::settings::{Paths, Settings};
 
 /// Arguments of `kvmad monitor`.
@@ -132,7 +132,7 @@ async fn look_at(runner: &dyn Runner, host: HostName) -> Result<(Look, String), 
     let job = Job { limit: Some(LIMIT), ..Job::new(Program::Script("im/look".to_owned())) };
     let outcome: Outcome = runner.run(&place, job, Watch::nothing()).await;
     if !outcome.succeeded() {
-        return Err(of_host(&host, &failure(&outcome, "im/look", &place)));
+        return Err(host.tells(&failure(&outcome, "im/look", &place)));
     }
     let text = String::from_utf8_lossy(&outcome.stdout).trim().to_owned();
     let look =

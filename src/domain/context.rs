@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use super::options::{Inputs, Style};
+use super::provenance::Provenance;
 use super::refusal::Refusal;
-use super::tree::Provenance;
 use super::value::{Sourced, attribute_meaning, given};
 use crate::template::lookup::{Chain, Text, Typed};
 use crate::template::{Template, number};

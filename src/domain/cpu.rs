@@ -3,8 +3,9 @@
 use super::context::Context;
 use super::memory::Memory;
 use super::numa::{self, Numa};
+use super::provenance::{Given, Provenance};
 use super::refusal::Refusal;
-use super::tree::{Element, Given, Provenance};
+use super::tree::Element;
 use super::value::{Sourced, as_attribute, as_cdata, attribute_meaning, because, given};
 use crate::template::lookup::Text;
 use crate::template::number;

@@ -2,9 +2,10 @@
 
 use super::context::{Context, Queues};
 use super::iotune::iotune;
+use super::provenance::Provenance;
 use super::refusal::Refusal;
 use super::source::{Disk, is_cdrom, kind};
-use super::tree::{Element, Provenance};
+use super::tree::Element;
 use super::value::{Sourced, as_attribute, as_bare, because, given};
 use crate::template::lookup::{At, Chain, Text, yes};
 use crate::template::value::Vector;
@@ -405,8 +406,8 @@ fn scsi_controller(context: &Context<'_>, thread: i32) -> Element {
 }
 
 /// The vector itself, as what gave an element.
-pub fn vector_given(vector: Vector<'_>) -> super::tree::Given {
-    super::tree::Given {
+pub fn vector_given(vector: Vector<'_>) -> super::provenance::Given {
+    super::provenance::Given {
         attribute: format!("{}[{}]", vector.name, vector.index),
         origin: vector.origin.clone(),
     }

@@ -2,8 +2,9 @@
 
 use super::context::Context;
 use super::markup;
+use super::provenance::Provenance;
 use super::refusal::Refusal;
-use super::tree::{Element, Node, Provenance};
+use super::tree::{Element, Node};
 use super::value::{Sourced, as_attribute, attribute_meaning, because, given};
 use crate::template::lookup::Text;
 

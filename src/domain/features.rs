@@ -3,8 +3,9 @@
 use super::context::Context;
 use super::markup;
 use super::os::Firmware;
+use super::provenance::Provenance;
 use super::refusal::Refusal;
-use super::tree::{Element, Provenance};
+use super::tree::Element;
 use super::value::{Sourced, as_attribute, because};
 use crate::template::lookup::{Text, Typed};
 

@@ -1,6 +1,7 @@
 //! `iotune`: how much a disk may do.
 
-use super::tree::{Element, Provenance};
+use super::provenance::Provenance;
+use super::tree::Element;
 use super::value::{Sourced, given};
 use crate::template::lookup::{Chain, Text};
 use crate::template::value::Vector;

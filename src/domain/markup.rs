@@ -3,8 +3,9 @@
 //! It is read into the tree and written from it, so whatever it is, the domain is well-formed. Comments are
 //! not kept.
 
+use super::provenance::Provenance;
 use super::refusal::Refusal;
-use super::tree::{Attribute, Element, Node, Provenance};
+use super::tree::{Attribute, Element, Node};
 use super::value::given;
 use crate::template::lookup::Text;
 use crate::template::xml::{self, Document};

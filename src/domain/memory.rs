@@ -1,8 +1,9 @@
 //! `memory`, `maxMemory`, `currentMemory`.
 
 use super::context::Context;
+use super::provenance::{Given, Provenance};
 use super::refusal::Refusal;
-use super::tree::{Element, Given, Provenance};
+use super::tree::Element;
 use super::value::{Sourced, given};
 use crate::template::lookup::{Chain, Text, Typed};
 use crate::template::number;

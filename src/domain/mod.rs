@@ -17,6 +17,7 @@ mod numa;
 mod options;
 mod os;
 mod pci;
+pub mod provenance;
 mod refusal;
 mod running;
 mod source;
@@ -29,9 +30,10 @@ use context::Context;
 use value::{Sourced as Value, as_bare, as_cdata};
 
 pub use options::{Emulator, Inputs, Options, Placed, Style};
+pub use provenance::Provenance;
 pub use refusal::Refusal;
 pub use running::RunningDomain;
-pub use tree::{Element, Line, Provenance};
+pub use tree::{Element, Line};
 pub use value::Sourced;
 
 use crate::template::lookup::Text;

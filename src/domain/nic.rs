@@ -2,7 +2,8 @@
 
 use super::context::{Context, Queues};
 use super::disk::{boot, vector_given};
-use super::tree::{Element, Provenance};
+use super::provenance::Provenance;
+use super::tree::Element;
 use super::value::{Sourced, as_attribute, attribute_meaning, given};
 use crate::template::lookup::Text;
 use crate::template::value::Vector;

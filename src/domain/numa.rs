@@ -1,8 +1,9 @@
 //! NUMA cells, their distances, and where their memory comes from.
 
 use super::context::Context;
+use super::provenance::Provenance;
 use super::refusal::Refusal;
-use super::tree::{Element, Provenance};
+use super::tree::Element;
 use super::value::{Sourced, as_attribute, attribute_meaning, given};
 use crate::template::lookup::Text;
 use crate::template::value::Vector;
@@ -32,7 +33,8 @@ pub fn cells(
     let pages = topology.and_then(|topology| huge_pages(context, topology));
     let Some(first) = nodes.first() else { return Ok(Numa { tune: None, pages }) };
     if nodes.len() > NODES_MOST {
-        let given = super::tree::Given { attribute: "NUMA_NODE".to_owned(), origin: first.origin.clone() };
+        let given =
+            super::provenance::Given { attribute: "NUMA_NODE".to_owned(), origin: first.origin.clone() };
         return Err(Refusal::TooMany { what: "NUMA nodes", given, limit: 256 });
     }
     let access = topology.and_then(|topology| access(context, topology, pages.is_some()));
@@ -42,7 +44,7 @@ pub fn cells(
         let mut cell = Element::new("cell")
             .attr("id", Sourced::computed(node.index, "number of the NUMA_NODE", []))
             .attr("memory", node.text("MEMORY").map_or_else(|| "".into(), as_attribute))
-            .because(Provenance::Given(super::tree::Given {
+            .because(Provenance::Given(super::provenance::Given {
                 attribute: format!("NUMA_NODE[{}]", node.index),
                 origin: node.origin.clone(),
             }));

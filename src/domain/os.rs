@@ -1,8 +1,9 @@
 //! `os` and `pm`: what boots, and the firmware.
 
 use super::context::Context;
+use super::provenance::Provenance;
 use super::refusal::Refusal;
-use super::tree::{Element, Provenance};
+use super::tree::Element;
 use super::value::{Sourced, as_attribute, as_bare, as_cdata, because, given, line_ends};
 use crate::template::lookup::{Chain, Text, Typed};
 

@@ -2,8 +2,9 @@
 
 use super::context::Context;
 use super::disk::vector_given;
+use super::provenance::Provenance;
 use super::refusal::Refusal;
-use super::tree::{Element, Provenance};
+use super::tree::Element;
 use super::value::{Sourced, as_attribute, as_bare, attribute_meaning, because, given};
 use crate::template::lookup::Text;
 use crate::template::value::Vector;

@@ -1,6 +1,6 @@
 //! Why there is no domain.
 
-use super::tree::Given;
+use super::provenance::Given;
 
 /// Why there is no domain, or no device. The doc comments are the messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

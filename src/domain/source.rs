@@ -3,7 +3,8 @@
 use std::net::Ipv6Addr;
 
 use super::context::Context;
-use super::tree::{Element, Given, Provenance};
+use super::provenance::{Given, Provenance};
+use super::tree::Element;
 use super::value::{Sourced, as_attribute, attribute_meaning, given};
 use crate::template::lookup::Text;
 use crate::template::value::Vector;

@@ -3,8 +3,9 @@
 use super::context::Context;
 use super::markup;
 use super::memory::Memory;
+use super::provenance::{Given, Provenance};
 use super::refusal::Refusal;
-use super::tree::{Element, Given, Node, Provenance};
+use super::tree::{Element, Node};
 use super::value::{Sourced, given, line_ends};
 use crate::template::lookup::Text;
 

@@ -1,38 +1,12 @@
 //! The domain as a tree in which every element, attribute and text knows what gave it.
 
 use std::borrow::Cow;
-use std::fmt;
 
+use super::provenance::Provenance;
 use super::value::Sourced;
-use crate::template::Origin;
 
 /// A name that the generator knows, or one that came in with markup of a template.
 pub type Name = Cow<'static, str>;
-
-/// A value of a template: which attribute, and where it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
-    /// The attribute: `CPU`, `OS.ARCH`, `DISK[1].CACHE` (numbers from 0, only where there may be several).
-    pub attribute: String,
-    /// Where it stands.
-    pub origin: Origin,
-}
-
-/// What gave a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Provenance {
-    /// It is the same in every domain, or it is what stands in when no level says anything.
-    BuiltIn,
-    /// A template gave it as it is.
-    Given(Given),
-    /// It was worked out.
-    Computed {
-        /// How, for people: `MEMORY in KiB`.
-        how: &'static str,
-        /// From which values.
-        from: Vec<Given>,
-    },
-}
 
 /// An element.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,30 +56,6 @@ pub struct Line<'a> {
     pub value: Option<&'a str>,
     /// What gave it.
     pub from: &'a Provenance,
-}
-
-impl fmt::Display for Given {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.attribute, self.origin)
-    }
-}
-
-impl fmt::Display for Provenance {
-    /// `OS.ARCH (defaults file vmm_exec_kvm.conf:12)`, `built-in`, `MEMORY in KiB, from MEMORY (VM)`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BuiltIn => f.write_str("built-in"),
-            Self::Given(given) => given.fmt(f),
-            Self::Computed { how, from } => {
-                f.write_str(how)?;
-                for (number, given) in from.iter().enumerate() {
-                    f.write_str(if number == 0 { ", from " } else { ", " })?;
-                    given.fmt(f)?;
-                }
-                Ok(())
-            }
-        }
-    }
 }
 
 impl Element {

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::tree::{Given, Provenance};
+use super::provenance::{Given, Provenance};
 use crate::template::lookup::{At, Text, Typed};
 
 /// A value and what gave it.

@@ -39,6 +39,13 @@ impl HostName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// `why` with the host's name before it, unless `why` begins with it already.
+    #[must_use]
+    pub fn tells(&self, why: &str) -> String {
+        let begins = why.strip_prefix(self.as_str()).is_some_and(|rest| rest.starts_with(':'));
+        if begins { why.to_owned() } else { format!("{self}: {why}") }
+    }
 }
 
 impl fmt::Display for HostName {
@@ -232,5 +239,24 @@ pub trait Runner: Send + Sync {
     fn ready<'a>(&'a self, host: &'a HostName, watch: Watch) -> Boxed<'a, Result<(), String>> {
         let _ = (host, watch);
         Box::pin(async { Ok(()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_named_once() {
+        let host = HostName::new("node1").expect("a name");
+        for (why, told) in [
+            ("node1: ssh: no route", "node1: ssh: no route"),
+            ("ssh: no route", "node1: ssh: no route"),
+            ("node10: x", "node1: node10: x"),
+            ("look on node1 died", "node1: look on node1 died"),
+            ("", "node1: "),
+        ] {
+            assert_eq!(host.tells(why), told);
+        }
     }
 }

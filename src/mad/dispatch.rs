@@ -12,12 +12,13 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::actions::{Actions, Answer, Context, Overtake, Prepared, Request, Severity, Slot};
+use super::end::End;
+use super::event::Event;
 use super::form::ReplyTo;
 use super::line::{self, Line};
 use super::output::Output;
 use super::queue::{Accepted, Ended, Queue};
 use super::reader::Input;
-use super::serve::End;
 use super::slot::Keeper;
 use super::ticket::Ticket;
 
@@ -25,24 +26,6 @@ use super::ticket::Ticket;
 const BATCH: usize = 1000;
 /// How often a driver that has finished looks whether its last lines are read.
 const LAST_LINES: Duration = Duration::from_millis(50);
-
-/// What the dispatcher is told.
-pub(super) enum Event {
-    /// Something came from stdin.
-    Input(Input),
-    /// The run of a request is over and answered.
-    Finished(u64),
-    /// A running request waits for a connection.
-    Waiting(u64),
-    /// It has one, and wants its slot again.
-    Ready { serial: u64, place: String, granted: oneshot::Sender<()> },
-    /// A place does not answer.
-    Unreachable(String),
-    /// stdout can't be written to.
-    OutputLost(String),
-    /// A signal says that the driver should end.
-    Signal(&'static str),
-}
 
 /// A request that is not finished.
 struct Job<W> {

@@ -4,6 +4,8 @@
 pub mod actions;
 pub mod clean;
 mod dispatch;
+pub mod end;
+mod event;
 pub mod form;
 pub mod line;
 pub mod options;
@@ -18,5 +20,6 @@ pub use actions::{
     Actions, Answer, Boxed, Context, Keys, LineForm, LogFn, Overtake, Prepared, Request, Severity, Slot,
     SlotKeeper,
 };
+pub use end::End;
 pub use form::{Form, PlainForm, ReplyTo};
-pub use serve::{End, Setup, serve, stdio};
+pub use serve::{Setup, serve, stdio};

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -12,40 +11,14 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::actions::Actions;
-use super::dispatch::{Dispatcher, Event};
+use super::dispatch::Dispatcher;
+use super::end::End;
+use super::event::Event;
 use super::form::{Form, PlainForm};
 use super::output::Output;
 use super::queue::{Limits, Queue};
 use super::reader;
 use crate::settings;
-
-/// Why a driver ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// stdin ended: oned closed the pipe, or is gone.
-    InputClosed,
-    /// After FINALIZE or a signal all that ran is finished.
-    Finalized,
-    /// stdout can't be written to.
-    OutputLost,
-}
-
-impl End {
-    /// Exit status of the driver: 0 after FINALIZE, else 255.
-    #[must_use]
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Finalized => 0,
-            Self::InputClosed | Self::OutputLost => 255,
-        }
-    }
-}
-
-impl From<End> for ExitCode {
-    fn from(end: End) -> Self {
-        Self::from(end.code())
-    }
-}
 
 /// How a driver serves.
 #[derive(Clone)]

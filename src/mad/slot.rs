@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::actions::{Boxed, SlotKeeper};
-use super::dispatch::Event;
+use super::event::Event;
 
 /// Tells the dispatcher what a running request does with its slot.
 pub(super) struct Keeper {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ini::{Ini, ParseOption};
 
+use super::notice::Notice;
 use super::paths::Paths;
 use super::table::{Setting, Settings, TABLE};
 
@@ -126,10 +127,6 @@ fn parse(text: &str) -> Result<Ini, (usize, String)> {
 fn place(section: &str) -> String {
     if section.is_empty() { "outside any section".to_owned() } else { format!("in section [{section}]") }
 }
-
-/// Something odd that does not keep the settings from being used (an unknown key), for the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice(pub String);
 
 impl Settings {
     /// Reads the settings of this process: the file of `paths` and the environment.

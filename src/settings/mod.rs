@@ -4,12 +4,14 @@
 pub mod docs;
 pub mod load;
 pub mod log;
+pub mod notice;
 pub mod paths;
 pub mod rc;
 pub mod table;
 pub mod value;
 
-pub use load::{Flaw, FlawKind, Notice, SettingsError};
+pub use load::{Flaw, FlawKind, SettingsError};
+pub use notice::Notice;
 pub use paths::{CoreConfig, Paths, REMOTE_DIR};
 pub use table::{Action, Agent, Cloud, Host, Im, Log, Mad, SECTIONS, Setting, Settings, TABLE};
 pub use value::{Folder, Percent, Size};

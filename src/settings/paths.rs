@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::load::Notice;
+use super::notice::Notice;
 
 /// Folder of the scripts on hosts when `VAR/config` does not say otherwise.
 pub const REMOTE_DIR: &str = "/var/tmp/one";

@@ -7,7 +7,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::load::Notice;
+use super::notice::Notice;
 
 /// What a file holds.
 #[derive(Debug, Clone, PartialEq, Eq)]

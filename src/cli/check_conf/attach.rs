@@ -1,7 +1,6 @@
 //! Defaults that differ between a device that is attached and the same one at deployment.
 
-use super::finding::Checked;
-use super::kvmrc::at;
+use super::finding::{Checked, line_of_kvmrc};
 use super::shell::Variable;
 use crate::conf::kvmrc::{at_deployment, find};
 use crate::template::Template;
@@ -13,7 +12,7 @@ pub fn check(checked: &mut Checked, variables: &[Variable], defaults: Option<&Te
     let read = |variable: &&Variable| !variable.value.is_empty() && find(&variable.name).is_some();
     for variable in variables.iter().filter(read) {
         let Some((vector, member)) = at_deployment(&variable.name) else { continue };
-        let place = at(variable.line);
+        let place = line_of_kvmrc(variable.line);
         let key = variable.name.clone();
         let Some(defaults) = defaults else {
             let why = format!(

@@ -6,8 +6,8 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use crate::conf::findings::FINDINGS;
-use crate::template::Origin;
 use crate::template::text::{Gravity, Notice, SyntaxError, offset_of};
+use crate::template::{Level, Origin};
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -145,4 +145,9 @@ impl Checked {
         self.findings.sort_by_key(|finding| finding.place.as_ref().map_or(usize::MAX, |place| place.2.start));
         self
     }
+}
+
+/// A place in a kvmrc.
+pub fn line_of_kvmrc(line: Option<u32>) -> Option<Origin> {
+    line.map(|line| Origin { level: Level::Kvmrc, file: None, line, column: 1 })
 }

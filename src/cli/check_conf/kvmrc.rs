@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::attach;
-use super::finding::{Checked, Kind};
+use super::finding::{Checked, Kind, line_of_kvmrc};
 use super::shell::{self, Broken, Variable};
 use crate::cli::input::{self, Unreadable};
 use crate::conf::kvmrc::{VARIABLES, find};
 use crate::conf::nearest::nearest;
+use crate::template::Template;
 use crate::template::text::Gravity;
-use crate::template::{Level, Origin, Template};
 
 /// Most bytes of a kvmrc.
 const LIMIT: u64 = 1 << 20;
@@ -33,7 +33,7 @@ pub fn check(path: &Path, defaults: Option<&Template>, limit: Duration) -> Resul
         Ok(Some((text, line))) => {
             let why = format!("bash can't read it: {text}");
             let mend = "look for a quote or bracket that is not closed in this line or before it";
-            checked.find("syntax", Gravity::Error, String::new(), at(line).as_ref(), why, mend);
+            checked.find("syntax", Gravity::Error, String::new(), line_of_kvmrc(line).as_ref(), why, mend);
         }
         Ok(None) => match shell::evaluate(path, limit) {
             Err(why) => checked.unchecked.push(format!("what bash makes of the file: {why}")),
@@ -48,17 +48,12 @@ pub fn check(path: &Path, defaults: Option<&Template>, limit: Duration) -> Resul
     }
     if checked.text.contains('\r') {
         let line = checked.text.lines().position(|line| line.ends_with('\r')).unwrap_or(0);
-        let at = at(u32::try_from(line + 1).ok());
+        let at = line_of_kvmrc(u32::try_from(line + 1).ok());
         let why = "lines end in CR LF: bash takes the CR for a part of the value".to_owned();
         let mend = "convert the file to LF line ends";
         checked.find("carriage-return", Gravity::Error, String::new(), at.as_ref(), why, mend);
     }
     Ok(checked.sorted())
-}
-
-/// A place in the file.
-pub fn at(line: Option<u32>) -> Option<Origin> {
-    line.map(|line| Origin { level: Level::Kvmrc, file: None, line, column: 1 })
 }
 
 fn how_it_ran(checked: &mut Checked, evaluated: &shell::Evaluated, limit: Duration) {
@@ -76,7 +71,14 @@ fn how_it_ran(checked: &mut Checked, evaluated: &shell::Evaluated, limit: Durati
             );
             let mend =
                 "take out exit, exec and what bash can't go on from; the file should only set variables";
-            checked.find("ends-shell", Gravity::Error, String::new(), at(*line).as_ref(), why, mend);
+            checked.find(
+                "ends-shell",
+                Gravity::Error,
+                String::new(),
+                line_of_kvmrc(*line).as_ref(),
+                why,
+                mend,
+            );
         }
     }
     let printed = evaluated.printed.trim();
@@ -88,7 +90,7 @@ fn how_it_ran(checked: &mut Checked, evaluated: &shell::Evaluated, limit: Durati
 }
 
 fn check_variable(checked: &mut Checked, variable: &Variable) {
-    let place = at(variable.line);
+    let place = line_of_kvmrc(variable.line);
     let Some(key) = find(&variable.name) else {
         let known = VARIABLES.iter().map(|key| key.name);
         let (gravity, mend) = match nearest(&variable.name, known) {

@@ -9,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::host::job::{HostName, Job, Outcome, Place, Program, Runner, Watch};
 use crate::node::check::Finding;
+use crate::node::check::migration::about::About;
 use crate::node::check::migration::domain::Domain;
 use crate::node::check::migration::hold::Held;
 use crate::node::check::migration::hosts::{self, Pair};
 use crate::node::check::migration::side::{Request, Side};
-use crate::node::check::migration::vm::{self, About};
+use crate::node::check::migration::vm;
 use crate::script::failure;
 
 const SCRIPT: &str = "kvmad/migration";

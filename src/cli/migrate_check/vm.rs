@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::host::job::HostName;
-use crate::node::check::migration::vm::About;
+use crate::node::check::migration::about::About;
 use crate::node::tools::{Ask, Real, Tools as _};
 use crate::template::xml::{Document, Element};
 

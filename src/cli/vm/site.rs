@@ -15,7 +15,7 @@ use crate::host::job::{HostName, Job, Place, Program, Runner as _, Watch};
 use crate::host::{AlwaysMyTurn, Ending, Pool, PoolOptions};
 use crate::mad::actions::{Answer, Context};
 use crate::mad::options::VmmOptions;
-use crate::script::{failure, of_host};
+use crate::script::failure;
 use crate::start::Started;
 use crate::vmm::execute::MakeDomain;
 use crate::vmm::payload::Action;
@@ -92,7 +92,7 @@ impl Site {
             return String::from_utf8(outcome.stdout)
                 .map_err(|_| Stop::unchecked(format!("{host}: the helper's answer is no text")));
         }
-        let reason = of_host(host, &failure(&outcome, SCRIPT, &place));
+        let reason = host.tells(&failure(&outcome, SCRIPT, &place));
         Err(match outcome.ending {
             Ending::Exited(1) => Stop::finding(reason),
             _ => Stop::unchecked(reason),

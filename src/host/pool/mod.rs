@@ -25,7 +25,6 @@ use super::job::{Boxed, Ending, HostName, Job, Outcome, Place, Program, Runner, 
 use super::local::Local;
 use super::push::{NotPushed, Pushed, Source};
 use super::ssh::ControlDir;
-use crate::script::of_host;
 use crate::settings::Host;
 use crate::wire::{EndedBy, Exit, How, Open, Refusal, WhyRefused};
 
@@ -111,7 +110,7 @@ impl Pool {
     pub async fn push(&self, host: &HostName, force: bool, watch: &Watch) -> Result<Pushed, NotPushed> {
         let entry = self.inner.entry(host);
         let _using = entry.using();
-        let told = |reason: &str| of_host(host, reason);
+        let told = |reason: &str| host.tells(reason);
         // Not updated on the way: the caller wants to know what this very push changed.
         let connection = entry.connection(watch).await.map_err(|why| NotPushed::Unreachable(told(&why)))?;
         let pushed = self.inner.push(&entry, &connection, !force, watch).await;

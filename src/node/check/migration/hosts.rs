@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::side::{Side, Told};
+use super::side::Side;
+use super::told::Told;
 use crate::node::check::{Finding, Group, Verdict};
 
 const GROUP: Group = Group::Migration;

@@ -1,6 +1,7 @@
 //! Whether VMs can migrate from one host to another, and whether one VM can. What runs on the hosts ([`command`]) tells
 //! facts; [`hosts`] and [`vm`] make verdicts of the facts of both sides.
 
+pub mod about;
 pub mod command;
 pub mod domain;
 pub mod hold;
@@ -8,6 +9,7 @@ pub mod hosts;
 pub mod needs;
 pub mod side;
 mod storage;
+pub mod told;
 pub mod vm;
 
 use super::{Check, Group};

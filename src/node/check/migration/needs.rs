@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::domain::{Disk, Domain};
 use super::hold::Marker;
-use super::side::Told;
+use super::told::Told;
 use crate::node::monitor::virsh::Virsh;
 use crate::node::root::Root;
 

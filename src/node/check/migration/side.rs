@@ -10,15 +10,13 @@ use tokio::time::timeout;
 
 use super::hold::Marker;
 use super::needs::{self, Needs};
+use super::told::Told;
 use crate::host::job::HostName;
 use crate::node::migrate::transport::{data_uri, libvirt_uri};
 use crate::node::monitor::virsh::Virsh;
 use crate::node::root::Root;
 use crate::node::tools::Ask;
 use crate::template::xml::{Document, Element};
-
-/// The answer, or why there is none.
-pub type Told<T> = Result<T, String>;
 
 /// What is asked of a host; JSON on stdin.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::about::{About, bad, unknown};
 use super::domain::{Disk, Domain};
 use super::hosts::Pair;
 use super::needs::Needs;
-use super::side::Told;
-use super::vm::{About, bad, unknown};
+use super::told::Told;
 use crate::node::check::{Finding, Group, Verdict};
 
 const GROUP: Group = Group::Migration;

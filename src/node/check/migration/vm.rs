@@ -1,7 +1,6 @@
 //! Verdicts about one domain that is to go from one host to another.
 
-use std::collections::BTreeMap;
-
+use super::about::{About, bad, unknown};
 use super::domain::Domain;
 use super::hosts::Pair;
 use super::needs::Needs;
@@ -10,15 +9,6 @@ use super::storage::{cache, places, storage};
 use crate::node::check::{Finding, Group, Verdict};
 
 const GROUP: Group = Group::Migration;
-
-/// What OpenNebula says of the VM beyond its domain.
-#[derive(Debug, Clone, Default)]
-pub struct About {
-    /// SHARED of the system datastore; `None` when it is not known.
-    pub shared: Option<bool>,
-    /// Network driver (VN_MAD) of each bridge, as far as it is known.
-    pub drivers: BTreeMap<String, String>,
-}
 
 /// All checks.
 #[must_use]
@@ -51,19 +41,6 @@ pub fn findings(pair: Pair<'_>, domain: &Domain, about: &About) -> Vec<Finding> 
         }
     }
     all
-}
-
-pub(super) fn bad(
-    id: &'static str,
-    verdict: Verdict,
-    evidence: impl Into<String>,
-    mend: impl Into<String>,
-) -> Finding {
-    Finding::bad(id, GROUP, verdict, evidence, mend)
-}
-
-pub(super) fn unknown(id: &'static str, why: impl Into<String>) -> Finding {
-    Finding::unchecked(id, GROUP, why, "mend what kept it from being asked, then check again")
 }
 
 /// The domain is not on the source.
