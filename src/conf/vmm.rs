@@ -189,7 +189,7 @@ pub const KEYS: &[Key] = &[
     key("VIDEO", "RESOLUTION", Takes::Resolution, Example("1280x720"), VHC,
         "Resolution at start."),
     key("TPM", "MODEL", Takes::Word(&["tpm-crb", "tpm-tis", "tpm-spapr"]), Example("tpm-crb"), VHC,
-        "Gives every VM a software TPM 2.0 of this kind; needs swtpm on the hosts."),
+        "Gives every VM a software TPM 2.0 of this kind; needs swtpm on the hosts, and swtpm_user and swtpm_group = \"oneadmin\" in their qemu.conf: with dynamic_ownership = 0 QEMU can't reach a TPM of another user."),
     key("", "HYPERV_OPTIONS", Takes::Markup(Inside::Hyperv), Set("\n    <relaxed state='on'/>\n    <vapic state='on'/>\n    <spinlocks state='on' retries='8191'/>\n    <vpindex state='on'/>\n    <runtime state='on'/>\n    <synic state='on'/>\n    <stimer state='on'/>\n    <reset state='off'/>\n    <frequencies state='on'/>\n    <reenlightenment state='off'/>\n    <tlbflush state='on'/>\n    <ipi state='on'/>\n    <evmcs state='off'/>"), VHC,
         "What a VM with FEATURES/HYPERV gets. It goes into the domain as it is."),
     key("", "HYPERV_TIMERS", Takes::Markup(Inside::Clock), Set("\n    <timer name='rtc' tickpolicy='catchup'/>\n    <timer name='pit' tickpolicy='delay'/>\n    <timer name='hpet' present='no'/>\n    <timer name='hypervclock' present='yes'/>"), VHC,

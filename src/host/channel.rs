@@ -49,7 +49,7 @@ pub fn of_process(process: Process, pipes: Pipes) -> Channel {
     };
     let end = async move {
         let ended = match process.ended().await {
-            Ok(()) => process.reap().await,
+            Ok(_) => process.reap().await,
             Err(error) => Err(error),
         };
         match ended {

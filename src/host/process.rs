@@ -253,17 +253,21 @@ impl Process {
         self.group.as_raw_nonzero().get()
     }
 
-    /// Returns when it has ended. It stays unreaped, so its number stays its own.
+    /// Returns when it has ended, and how. It stays unreaped, so its number stays its own.
     ///
     /// # Errors
     /// When the system can't tell; the program must then be taken as lost.
-    pub async fn ended(&self) -> io::Result<()> {
+    pub async fn ended(&self) -> io::Result<End> {
         let mut children = signal(SignalKind::child())?;
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        while rustix::process::waitid(WaitId::Pid(self.group), options)?.is_none() {
+        loop {
+            if let Some(status) = rustix::process::waitid(WaitId::Pid(self.group), options)? {
+                return Ok(status
+                    .terminating_signal()
+                    .map_or_else(|| End::Exited(status.exit_status().unwrap_or(255)), End::Signaled));
+            }
             children.recv().await;
         }
-        Ok(())
     }
 
     /// Sends `signal` to every process of its group. No error when none is left.

@@ -26,8 +26,9 @@ const AFTER_KILL: Duration = Duration::from_secs(5);
 /// How often the members of an ending group are looked at, once its leader is gone.
 const GROUP_POLL: Duration = Duration::from_millis(20);
 
-/// Returns when the program has ended, by itself or because its limit passed or it was cancelled. In the latter
-/// cases nothing of its group is left. What it left in the background when it ended by itself stays.
+/// Returns when the program has ended, by itself or because its limit passed or it was cancelled. What it left in the
+/// background when it exited stays. In all other cases nothing of its group is left, also when somebody else killed it,
+/// as `backup_cancel` of a datastore driver does: it had no say in what is to go on.
 pub async fn supervise(
     process: &Process,
     limit: Option<Duration>,
@@ -36,7 +37,10 @@ pub async fn supervise(
 ) -> Cause {
     let cause = tokio::select! {
         biased;
-        _ = process.ended() => return Cause::Itself,
+        ended = process.ended() => match ended {
+            Ok(End::Signaled(_)) => Cause::Itself,
+            Ok(End::Exited(_)) | Err(_) => return Cause::Itself,
+        },
         () = passed(limit) => Cause::Limit,
         () = cancel.cancelled() => Cause::Cancel,
     };

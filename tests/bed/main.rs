@@ -7,6 +7,7 @@ mod faults;
 mod harness;
 mod life;
 mod load;
+mod others;
 mod outcomes;
 mod running;
 mod scripted;

@@ -37,16 +37,21 @@ fn comparable(xml: &str) -> String {
     without(&without(xml, "uuid"), "one:deployment_time").trim_end().to_owned()
 }
 
-struct Stand {
-    vm: Vm,
-    driver: Driver,
-    front: FrontEnd,
+pub struct Stand {
+    pub vm: Vm,
+    pub driver: Driver,
+    pub front: FrontEnd,
     _use: bed::Use,
 }
 
 impl Stand {
     /// A guest that is up, in a domain that the driver made.
     fn up(id: u32) -> Self {
+        Self::prepared(id, |_, _| ()).booted()
+    }
+
+    /// The same, not deployed yet; `prepare` puts into the front-end and the VM what they need besides.
+    pub fn prepared(id: u32, prepare: impl FnOnce(&FrontEnd, &mut Vm)) -> Self {
         let using = bed::shared();
         let front = FrontEnd::staged();
         front.put("var/remotes/tm/shared/mkimage", 0o755, "#!/bin/sh\nexec truncate -s 1M \"${3#*:}\"\n");
@@ -56,34 +61,39 @@ impl Stand {
         let mut vm = Vm::new(&front, id, "node1");
         // With the option nobody asks for oned's file.
         fs::remove_file(vm.deploy().local_file).expect("the deployment file of oned");
+        prepare(&front, &mut vm);
         let conf = front.folder().join(CONF);
-        let mut driver =
+        let driver =
             Driver::ready(&front, &format!("-t 15 -r 0 kvm -p --generate-domain {}", conf.display()));
-        deploy(&mut driver, &mut vm);
-        vm.wait_said("READY at", 1, BOOT);
         Self { vm, driver, front, _use: using }
     }
 
+    fn booted(mut self) -> Self {
+        deploy(&mut self.driver, &mut self.vm);
+        self.vm.wait_said("READY at", 1, BOOT);
+        self
+    }
+
     /// The VM's document with `more` in its template.
-    fn with(&self, more: &str) -> Document {
+    pub fn with(&self, more: &str) -> Document {
         let mut document = self.vm.document();
         document.template.push_str(more);
         document
     }
 
-    fn ask(&mut self, verb: &str, document: &Document) -> Line {
+    pub fn ask(&mut self, verb: &str, document: &Document) -> Line {
         self.driver.ask(verb, self.vm.id, &document.payload(), ACTION)
     }
 
     #[track_caller]
-    fn good(&mut self, verb: &str, document: &Document) -> String {
+    pub fn good(&mut self, verb: &str, document: &Document) -> String {
         let reply = self.ask(verb, document);
         assert!(reply.succeeded(), "{}\n{}", reply.raw, self.driver.conversation.text());
         reply.info
     }
 
     #[track_caller]
-    fn bad(&mut self, verb: &str, document: &Document) -> String {
+    pub fn bad(&mut self, verb: &str, document: &Document) -> String {
         let reply = self.ask(verb, document);
         assert!(!reply.succeeded(), "{}", reply.raw);
         assert_eq!(self.vm.state().as_deref(), Some("running"), "{}", reply.raw);

@@ -240,25 +240,22 @@ fn an_agent_whose_program_was_replaced_goes_on_as_the_new_one() {
     stand.receiver.wait_for(Kind::State, "POWEROFF");
 }
 
+/// The agent itself, without the scripts that start it.
+fn by_hand(stand: &Stand) -> std::process::Command {
+    let helper = stand.path("one/kvmad").join(std::env::consts::ARCH).join("kvmad-node");
+    let mut command = std::process::Command::new(helper);
+    let id = stand.id.to_string();
+    command.args(["monitor", "agent", "--hypervisor", "kvm", "--host-id", &id, "--host", "node1"]);
+    command.arg("--remotes").arg(stand.path("one"));
+    command
+}
+
 #[test]
 fn a_second_agent_for_a_host_refuses_and_says_which_one_runs() {
     let stand = Stand::new(5114);
     assert!(stand.start().status.success());
     let first = stand.agent_pid().expect("runs");
-    let helper = stand.path("one/kvmad").join(std::env::consts::ARCH).join("kvmad-node");
-    let mut command = std::process::Command::new(helper);
-    command.args([
-        "monitor",
-        "agent",
-        "--hypervisor",
-        "kvm",
-        "--host-id",
-        "5114",
-        "--host",
-        "node1",
-        "--remotes",
-    ]);
-    let output = stand.with_stdin(command.arg(stand.path("one")), &stand.config());
+    let output = stand.with_stdin(&mut by_hand(&stand), &stand.config());
     assert!(!output.status.success() && output.stdout.is_empty());
     let said = text(&output.stderr);
     assert!(said.contains(&format!("an agent for host 5114 already runs (process {first})")), "{said}");
@@ -275,20 +272,8 @@ fn an_agent_that_starts_anew_while_libvirt_is_down_goes_on_and_tells_the_trouble
     wait("its end", || stand.agent_pid().is_none().then_some(()));
     stand.fault("down", true);
     stand.receiver.forget();
-    let helper = stand.path("one/kvmad").join(std::env::consts::ARCH).join("kvmad-node");
-    let mut command = std::process::Command::new(helper);
-    command.args([
-        "monitor",
-        "agent",
-        "--hypervisor",
-        "kvm",
-        "--host-id",
-        "5117",
-        "--host",
-        "node1",
-        "--again",
-    ]);
-    command.arg("--remotes").arg(stand.path("one"));
+    let mut command = by_hand(&stand);
+    command.arg("--again");
     std::thread::scope(|scope| {
         let again = scope.spawn(|| stand.with_stdin(&mut command, ""));
         let failed = wait("a failed beacon", || {

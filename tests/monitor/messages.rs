@@ -142,3 +142,36 @@ fn the_clock_of_the_messages_never_goes_back() {
     assert!(reply.contains(&format!("<TIMESTAMP>{ahead}</TIMESTAMP>")), "{reply}");
     assert!(stand.receiver.wait_for(Kind::Beacon, "").epoch >= ahead);
 }
+
+#[test]
+fn a_clock_that_is_set_back_an_hour_holds_up_no_message() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (library, clock) = (dir.path().join("clock.so"), dir.path().join("clock"));
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).arg(&library);
+    let made = compiler.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/monitor/clock.c")).status();
+    assert!(made.expect("cc, with which Rust links").success());
+    let set = |seconds: &str| std::fs::write(&clock, seconds).expect("written");
+    set("3600");
+    let stand = Stand::new(5121)
+        .with_env("LD_PRELOAD", &library.display().to_string())
+        .with_env("CLOCK_OFFSET", &clock.display().to_string());
+    stand.domains(&[(7, 1, 1)]);
+    let started = stand.start();
+    assert!(started.status.success(), "{}", text(&started.stderr));
+    let first = stand.receiver.wait_for(Kind::Vm, &uuid(7)).epoch;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("later").as_secs();
+    assert!(first > now + 3000, "its clock is ahead: {first}, {now}");
+    set("0");
+    let seen = stand.receiver.messages().len();
+    stand.domains(&[(7, 3, 1)]);
+    stand.event("event 'lifecycle' for domain 'one-7': Suspended Paused");
+    let all = wait("messages of every kind after the clock went back", || {
+        let all: Vec<_> = stand.receiver.messages().split_off(seen).into_iter().map(|(_, m)| m).collect();
+        [Kind::Beacon, Kind::Vm, Kind::State]
+            .iter()
+            .all(|kind| all.iter().any(|m| m.kind == *kind))
+            .then_some(all)
+    });
+    assert!(all.iter().all(|message| message.epoch >= first), "{all:?}");
+}

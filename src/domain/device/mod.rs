@@ -103,10 +103,10 @@ pub fn pci_to_detach(attach: &Attach<'_>) -> Result<Device, Refusal> {
     make(attach, |context| host_device(attached(context, "PCI")?))
 }
 
-/// Whether the document asks for a PCI device, which goes before a NIC.
+/// The PCI device that the document asks for, if it does; it goes before a NIC.
 #[must_use]
-pub fn has_pci(vm: &VmDocument) -> bool {
-    vm.template.vectors("PCI").any(is_marked)
+pub fn marked_pci(vm: &VmDocument) -> Option<Vector<'_>> {
+    vm.template.vectors("PCI").find(|pci| is_marked(*pci))
 }
 
 fn make<'a>(

@@ -71,6 +71,13 @@ async fn the_end_of_the_script_counts_not_that_of_its_background_child() {
 }
 
 #[tokio::test]
+async fn a_script_that_somebody_kills_takes_its_children_with_it() {
+    let done = go(&sh("sleep 4000.126 & kill -TERM $$; sleep 4000.126"), b"", &Limits::default()).await;
+    assert_eq!((done.end, done.cause), (End::Signaled(15), Cause::Itself));
+    assert!(!ps_finds("4000.126"), "a child was left");
+}
+
+#[tokio::test]
 async fn a_background_child_that_writes_without_end_does_not_keep_us() {
     let done = go(&sh("yes & echo $! >&2"), b"", &Limits::default()).await;
     let pid = String::from_utf8(done.stderr).unwrap().trim().parse().unwrap();

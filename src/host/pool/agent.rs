@@ -7,17 +7,14 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use super::Inner;
-use super::run::Ran;
+use super::run::{Ran, Wanted};
 use crate::host::channel::{self, Channel, ChannelEnd, Reading};
 use crate::host::collect::Collector;
 use crate::host::connection::Connection;
 use crate::host::entry::Entry;
 use crate::host::fallback;
 use crate::host::helper::Helper;
-use crate::host::job::Watch;
 use crate::host::process::Process;
-use crate::host::stdin::Stdin;
-use crate::wire::Open;
 
 /// How long an ssh that was lost may take to say why.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -28,29 +25,26 @@ pub(super) async fn run(
     pool: &Inner,
     entry: &Entry,
     connection: &Arc<Connection>,
-    open: &Open,
-    stdin: &Stdin,
+    wanted: Wanted<'_>,
     output: &mut Collector,
-    watch: &Watch,
 ) -> Ran {
     if let Some(words) = &pool.helper_words
-        && pool.helper_of(connection, watch).await.is_some()
+        && pool.helper_of(connection, wanted.watch).await.is_some()
     {
-        return by_helper(pool, entry, words, open, stdin, output, watch).await;
+        return by_helper(pool, entry, words, wanted, output).await;
     }
     let opening = async { Ok((start(pool, entry, fallback::COMMAND).await?, ())) };
-    pool.without_helper(opening, open, stdin, output, watch).await
+    pool.without_helper(opening, wanted, output).await
 }
 
 async fn by_helper(
     pool: &Inner,
     entry: &Entry,
     words: &str,
-    open: &Open,
-    stdin: &Stdin,
+    wanted: Wanted<'_>,
     output: &mut Collector,
-    watch: &Watch,
 ) -> Ran {
+    let Wanted { open, stdin, watch } = wanted;
     let Channel { stdin: to, stdout, stderr, end } = match start(pool, entry, words).await {
         Ok(channel) => channel,
         Err(reason) => return Ran::Lost(reason),

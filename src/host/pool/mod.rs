@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use options::PoolOptions;
 
-use self::run::{At, Ran};
+use self::run::{At, Ran, Wanted};
 use super::collect::Collector;
 use super::entry::{Common, Entry};
 use super::fallback;
@@ -223,7 +223,8 @@ impl Inner {
                 let entry = self.entry(name);
                 let _using = entry.using();
                 let at = At { entry: &entry, agent: *agent, job: &job };
-                self.run_on_host(at, open, stdin.into(), output, watch).await
+                let wanted = Wanted { open: &open, stdin: &stdin.into(), watch };
+                self.run_on_host(at, wanted, output).await
             }
         }
     }

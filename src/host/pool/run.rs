@@ -40,6 +40,14 @@ impl Ran {
     }
 }
 
+/// What is to be run, and who is told of it meanwhile.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) open: &'a Open,
+    pub(super) stdin: &'a Stdin,
+    pub(super) watch: &'a Watch,
+}
+
 /// A job at a host.
 pub(super) struct At<'a> {
     pub(super) entry: &'a Arc<Entry>,
@@ -48,14 +56,8 @@ pub(super) struct At<'a> {
 }
 
 impl Inner {
-    pub(super) async fn run_on_host(
-        &self,
-        at: At<'_>,
-        open: Open,
-        stdin: Stdin,
-        output: &mut Collector,
-        watch: &Watch,
-    ) -> Ran {
+    pub(super) async fn run_on_host(&self, at: At<'_>, wanted: Wanted<'_>, output: &mut Collector) -> Ran {
+        let watch = wanted.watch;
         let connecting = async {
             match at.job.purpose {
                 Purpose::Action => self.connect(at.entry, watch).await,
@@ -71,14 +73,14 @@ impl Inner {
             Ok(connected) => connected,
             Err(reason) => return Ran::Lost(reason),
         };
-        let mut ran = self.once(&at, &connection, &open, &stdin, output, watch).await;
+        let mut ran = self.once(&at, &connection, wanted, output).await;
         if let Ran::Refused(Refusal { why: WhyRefused::Missing, text }) = &ran
             && matches!(at.job.program, Program::Script(_))
             && self.options.push
         {
             ran = match self.push_missing(&at, &connection, text, watch).await {
                 Err(text) => Ran::Refused(Refusal { why: WhyRefused::Missing, text }),
-                Ok(()) => self.once(&at, &connection, &open, &stdin, output, watch).await,
+                Ok(()) => self.once(&at, &connection, wanted, output).await,
             };
         }
         if let Ran::Lost(_) = &ran {
@@ -108,17 +110,16 @@ impl Inner {
         &self,
         at: &At<'_>,
         connection: &Arc<Connection>,
-        open: &Open,
-        stdin: &Stdin,
+        wanted: Wanted<'_>,
         output: &mut Collector,
-        watch: &Watch,
     ) -> Ran {
+        let Wanted { open, watch, .. } = wanted;
         let bound = open.limit.map(|limit| limit + open.grace + SLACK);
         let running = async {
             if at.agent {
-                return agent::run(self, at.entry, connection, open, stdin, output, watch).await;
+                return agent::run(self, at.entry, connection, wanted, output).await;
             }
-            self.over(at.entry, connection, open, stdin, output, watch).await
+            self.over(at.entry, connection, wanted, output).await
         };
         let bounded = async {
             match bound {
@@ -142,17 +143,16 @@ impl Inner {
         &self,
         entry: &Entry,
         connection: &Arc<Connection>,
-        open: &Open,
-        stdin: &Stdin,
+        wanted: Wanted<'_>,
         output: &mut Collector,
-        watch: &Watch,
     ) -> Ran {
+        let Wanted { open, stdin, watch } = wanted;
         if let Some(helper) = self.helper_of(connection, watch).await {
             let ended = helper.run(open.clone(), stdin.clone(), output, watch).await;
             return Ran::of_helper(ended, async || why_lost(connection, &helper).await).await;
         }
         let channel = entry.channel(connection, watch);
-        self.without_helper(channel, open, stdin, output, watch).await
+        self.without_helper(channel, wanted, output).await
     }
 
     /// The host's helper, if it has one and is to be used.
@@ -164,11 +164,10 @@ impl Inner {
     pub(super) async fn without_helper<T>(
         &self,
         opening: impl Future<Output = Result<(Channel, T), String>>,
-        open: &Open,
-        stdin: &Stdin,
+        wanted: Wanted<'_>,
         output: &mut Collector,
-        watch: &Watch,
     ) -> Ran {
+        let Wanted { open, stdin, watch } = wanted;
         if let Err(text) = fallback::check(open) {
             return Ran::Refused(Refusal { why: WhyRefused::Other, text });
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Inner;
-use super::run::Ran;
+use super::run::{Ran, Wanted};
 use crate::host::collect::Collector;
 use crate::host::connection::Connection;
 use crate::host::entry::Entry;
@@ -75,7 +75,8 @@ impl Inner {
         let mut output = Collector::new(8 << 20);
         let quiet = Watch { on_stderr: Arc::new(|_| {}), ..watch.clone() };
         let stdin = packed.archive().map_err(|error| error.to_string())?;
-        let ran = self.over(entry, connection, &open, &stdin, &mut output, &quiet).await;
+        let wanted = Wanted { open: &open, stdin: &stdin, watch: &quiet };
+        let ran = self.over(entry, connection, wanted, &mut output).await;
         let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
         let failed = match ran {
             Ran::Exit(Exit { how: How::Exited(0), .. }) => {

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Failure, domain, parse, shown};
-use crate::domain::device::{self, Attach, Device};
+use crate::domain::device::{self, Attach};
 use crate::domain::{Refusal, RunningDomain};
 use crate::template::document::VmDocument;
 use crate::template::text::{self, Rules};
+use crate::template::value::Vector;
 use crate::template::xml::{Document, Element};
 use crate::template::{Level, Template};
 
@@ -52,17 +53,20 @@ fn make(action: &Document, around: &Around, running: &Document, which: Which<'_>
     );
     let defaults = around.defaults.as_deref().map(defaults).unwrap_or_default();
     let attach = Attach { vm: &vm, kvmrc: &kvmrc, defaults: &defaults, running: &running };
+    let marked = device::marked_pci(&vm);
     let device = match which {
         Which::Disk(path) => {
             let resolved = domain::target_of(path);
             device::disk(&attach, resolved.as_deref().unwrap_or(path))
         }
-        Which::Nic if device::has_pci(&vm) => device::pci(&attach, is_virtual_function(&vm, &around.sysfs)),
-        Which::NicToDetach if device::has_pci(&vm) => device::pci_to_detach(&attach),
+        Which::Nic if marked.is_some() => {
+            device::pci(&attach, marked.is_some_and(|pci| is_virtual_function(pci, &around.sysfs)))
+        }
+        Which::NicToDetach if marked.is_some() => device::pci_to_detach(&attach),
         Which::Nic | Which::NicToDetach => device::nic(&attach),
     };
     let device = device.map_err(|refusal: Refusal| Failure::Finding(refusal.to_string()))?;
-    warn(&device);
+    device.warnings.iter().for_each(|warning| warn(warning));
     Ok(device.to_xml())
 }
 
@@ -89,18 +93,29 @@ pub fn to_detach(action: &Document, around: &Around) -> Result<Vec<u8>, Failure>
     make(action, around, &read_file(&around.running)?, Which::NicToDetach).map(String::into_bytes)
 }
 
-fn warn(device: &Device) {
-    for warning in &device.warnings {
-        // Nobody is left to tell when stderr is gone.
-        let _ = writeln!(std::io::stderr(), "INFO: device: {}", warning.replace('\n', "; "));
-    }
+fn warn(text: &str) {
+    // Nobody is left to tell when stderr is gone.
+    let _ = writeln!(std::io::stderr(), "INFO: device: {}", text.replace('\n', "; "));
 }
 
+/// What `file` says. One that can't be read to its end fails no action on a running VM, as it fails none in oned; but it
+/// is said.
 fn defaults(file: &Path) -> Template {
-    match fs::read(file) {
-        Ok(bytes) => text::parse_bytes(&bytes, Level::Defaults, &shown(file), Rules::DEFAULTS).1.template,
-        Err(_) => Template::default(),
+    let name = shown(file);
+    let bytes = match fs::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                warn(&format!("no defaults of {name} are used: {error}"));
+            }
+            return Template::default();
+        }
+    };
+    let parsed = text::parse_bytes(&bytes, Level::Defaults, &name, Rules::DEFAULTS).1;
+    if let Some(error) = &parsed.error {
+        warn(&format!("not all defaults of {name} are used: {error}"));
     }
+    parsed.template
 }
 
 /// Reads a document from a file, also one that is a pipe.
@@ -110,11 +125,9 @@ pub fn read_file(file: &Path) -> Result<Document, Failure> {
     parse(bytes, &what)
 }
 
-/// Whether the PCI device of the action is a virtual function of SR-IOV: the kernel then links it to its
-/// physical one.
-fn is_virtual_function(vm: &VmDocument, sysfs: &Path) -> bool {
-    let pci = vm.template.vectors("PCI").find(|pci| pci.get("ATTACH") == Some("YES"));
-    let Some(address) = pci.and_then(|pci| pci.filled("SHORT_ADDRESS")) else { return false };
+/// Whether `pci` is a virtual function of SR-IOV: the kernel then links it to its physical one.
+fn is_virtual_function(pci: Vector<'_>, sysfs: &Path) -> bool {
+    let Some(address) = pci.filled("SHORT_ADDRESS") else { return false };
     let Ok(devices) = fs::read_dir(sysfs.join("bus/pci/devices")) else { return false };
     devices.flatten().any(|entry| {
         let name = entry.file_name();
@@ -307,7 +320,8 @@ mod tests {
                 "<VM><ID>1</ID><TEMPLATE><PCI><ATTACH>YES</ATTACH><SHORT_ADDRESS>{address}</SHORT_ADDRESS></PCI></TEMPLATE></VM>"
             );
             let vm = VmDocument::read(&parse(&text), None).expect("a VM");
-            assert_eq!(is_virtual_function(&vm, sysfs.path()), expected, "{address}");
+            let pci = device::marked_pci(&vm).expect("a device");
+            assert_eq!(is_virtual_function(pci, sysfs.path()), expected, "{address}");
         }
     }
 }

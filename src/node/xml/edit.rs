@@ -38,9 +38,9 @@ impl<'a> Edits<'a> {
         let (tag, empty) = self.start_tag(element);
         let name = element.name();
         if empty {
-            let inside = self.document.source().get(tag.clone()).unwrap_or_default();
-            let open = inside.trim_end_matches('>').trim_end_matches('/');
-            self.splices.push((tag.clone(), format!("{open}>{}</{name}>", escape(text))));
+            let open = self.opened(&tag);
+            let text = format!("{open}>{}</{name}>", escape(text));
+            self.splices.push((tag, text));
         } else {
             let end = self.document.source_of(element).rfind("</").unwrap_or_default();
             self.splices.push((tag.end..element.range().start + end, escape(text).into_owned()));
@@ -59,9 +59,9 @@ impl<'a> Edits<'a> {
     pub fn add_last(&mut self, parent: &Element, markup: &str) {
         let (tag, empty) = self.start_tag(parent);
         if empty {
-            let inside = self.document.source().get(tag.clone()).unwrap_or_default();
-            let open = inside.trim_end_matches('>').trim_end_matches('/');
-            self.splices.push((tag, format!("{open}>{markup}</{}>", parent.name())));
+            let open = self.opened(&tag);
+            let text = format!("{open}>{markup}</{}>", parent.name());
+            self.splices.push((tag, text));
         } else {
             let end = self.document.source_of(parent).rfind("</").unwrap_or_default();
             let at = parent.range().start + end;
@@ -91,6 +91,12 @@ impl<'a> Edits<'a> {
         }
         out.push_str(source.get(at..).unwrap_or_default());
         out
+    }
+
+    /// The empty element at `tag` without its `/>`.
+    fn opened(&self, tag: &Range<usize>) -> &str {
+        let text = self.document.source().get(tag.clone()).unwrap_or_default();
+        text.trim_end_matches('>').trim_end_matches('/')
     }
 
     /// Where the start tag of `element` stands, and whether it is an empty element (`<a/>`).

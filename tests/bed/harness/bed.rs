@@ -44,6 +44,8 @@ pub fn on(host: &str) -> Command {
 pub fn as_oneadmin(host: &str) -> Command {
     let mut command = on(host);
     command.args(["setpriv", "--reuid=oneadmin", "--regid=oneadmin", "--init-groups", "--reset-env"]);
+    // another user is another process to the kernel: it forgets whose end was to be told
+    command.args(["--pdeathsig", "KILL"]);
     command
 }
 

@@ -24,6 +24,12 @@ pub struct Document {
     pub tm_rollback: String,
     /// DISK_TARGET_PATH
     pub disk_path: String,
+    /// SECURITY_GROUP_ID or VIRTUAL_NETWORK_ID, with its value; only the actions that change those have one.
+    pub changed: Option<(&'static str, u32)>,
+    /// Whether the VM is backed up while it runs (LCM_STATE 69).
+    pub live_backup: bool,
+    /// DS_MAD of a backup datastore that stands in the place of the system datastore.
+    pub backup_driver: String,
     /// VM/ID
     pub vm: u32,
     /// Inner XML of VM/TEMPLATE.
@@ -64,21 +70,24 @@ impl Document {
             ("DISK_TARGET_PATH", &self.disk_path),
         ];
         let head: String = head.iter().map(|(name, text)| element(name, text)).collect();
+        let changed = self.changed.map_or(String::new(), |(name, id)| element(name, &id.to_string()));
         format!(
-            "<VMM_DRIVER_ACTION_DATA>{head}{}{}</VMM_DRIVER_ACTION_DATA>",
+            "<VMM_DRIVER_ACTION_DATA>{head}{changed}{}{}</VMM_DRIVER_ACTION_DATA>",
             self.vm_xml(),
             self.datastore_xml()
         )
     }
 
-    fn vm_xml(&self) -> String {
+    /// Its VM element.
+    pub fn vm_xml(&self) -> String {
         let history = if self.migr_host.is_empty() { &self.host } else { &self.migr_host };
         format!(
             "<VM><ID>{id}</ID><UID>0</UID><GID>0</GID><UNAME>oneadmin</UNAME><GNAME>oneadmin</GNAME><NAME>bed-{id}</NAME>\
-             <STATE>3</STATE><LCM_STATE>3</LCM_STATE>{deploy}<TEMPLATE>{template}{vmid}</TEMPLATE>\
+             <STATE>3</STATE><LCM_STATE>{lcm}</LCM_STATE>{deploy}<TEMPLATE>{template}{vmid}</TEMPLATE>\
              <USER_TEMPLATE>{user}</USER_TEMPLATE><HISTORY_RECORDS><HISTORY><OID>{id}</OID><SEQ>0</SEQ>{hostname}<HID>0</HID>\
              <CID>0</CID>{mad}{tm}<DS_ID>0</DS_ID></HISTORY></HISTORY_RECORDS></VM>",
             id = self.vm,
+            lcm = if self.live_backup { 69 } else { 3 },
             deploy = element("DEPLOY_ID", &self.deploy_id),
             template = self.template,
             vmid = cdata("VMID", &self.vm.to_string()),
@@ -89,7 +98,15 @@ impl Document {
         )
     }
 
-    fn datastore_xml(&self) -> String {
+    /// Its DATASTORE element, or nothing.
+    pub fn datastore_xml(&self) -> String {
+        if !self.backup_driver.is_empty() {
+            return format!(
+                "<DATASTORE><ID>103</ID><NAME>backups</NAME>{}{}<TYPE>3</TYPE></DATASTORE>",
+                cdata("DS_MAD", &self.backup_driver),
+                cdata("TM_MAD", "-"),
+            );
+        }
         if self.datastore.is_empty() {
             return String::new();
         }

@@ -6,6 +6,7 @@ pub mod conversation;
 pub mod document;
 pub mod driver;
 pub mod front_end;
+pub mod others;
 pub mod processes;
 pub mod soak;
 pub mod vm;

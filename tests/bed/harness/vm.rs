@@ -19,6 +19,8 @@ pub struct Vm {
     pub host: String,
     /// The id that DEPLOY answered.
     pub deploy_id: String,
+    /// XML that its template has besides.
+    pub more: String,
     /// Bridge of its network card, with the network driver that serves it.
     network: Option<(String, String)>,
     datastore: PathBuf,
@@ -61,6 +63,7 @@ impl Vm {
             id,
             host: host.to_owned(),
             deploy_id: String::new(),
+            more: String::new(),
             network,
             datastore,
             local_file,
@@ -157,7 +160,7 @@ impl Vm {
             format!("<NIC>{}</NIC>", fields.concat())
         });
         let capacity = [cdata("CPU", "0.5"), cdata("MEMORY", "128"), cdata("VCPU", "1")].concat();
-        format!("{capacity}<DISK>{}</DISK>{nic}", disk.concat())
+        format!("{capacity}<DISK>{}</DISK>{nic}{}", disk.concat(), self.more)
     }
 
     /// The document that all actions share.
@@ -218,6 +221,17 @@ impl Vm {
             self.id,
             self.console()
         );
+    }
+
+    /// Types a line into the guest's shell until it has said `answer`, which is not in the line itself. QEMU notices only
+    /// after a while that somebody has opened the console.
+    pub fn type_until(&self, line: &str, answer: &str) {
+        let shell = "tty=$(virsh -q -c qemu:///system ttyconsole \"$1\") && { sleep 2; printf '%s\\n' \"$2\"; sleep 2; } >\"$tty\"";
+        let said = (0..20).any(|_| {
+            bed::sh(&self.host, &["sh", "-c", shell, "sh", &self.domain(), line]);
+            self.said(answer) > 0
+        });
+        assert!(said, "the guest does not answer {line} with {answer}:\n{}", self.console());
     }
 
     /// Whether the guest's clock goes on.

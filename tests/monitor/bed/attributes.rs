@@ -13,17 +13,17 @@ use super::{Monitored, PATIENCE, Paused, SHORT, emulator};
 use crate::harness::bed;
 use crate::harness::vm::Vm;
 
-const HOST: &str = "node2";
+pub(super) const HOST: &str = "node2";
 const PRIVATE: &str = include_str!("../../../src/node/monitor/testdata/monitor.pem");
 const PUBLIC: &str = include_str!("../../../src/node/monitor/testdata/monitor.pub.pem");
 
 /// What a shell on the host prints.
-fn shown(command: &str) -> String {
+pub(super) fn shown(command: &str) -> String {
     bed::sh(HOST, &["sh", "-c", command]).trim().to_owned()
 }
 
 /// The plain attributes of a text; blocks are told apart by [`blocks`].
-fn plain(text: &str) -> BTreeMap<String, String> {
+pub(super) fn plain(text: &str) -> BTreeMap<String, String> {
     let lines = text.lines().filter_map(|line| line.split_once('='));
     let lines = lines.filter(|(_, value)| !value.trim_start().starts_with('['));
     lines.map(|(name, value)| (name.trim().to_owned(), value.trim().trim_matches('"').to_owned())).collect()
@@ -72,7 +72,7 @@ fn what_is_told_of_a_host_is_what_the_host_itself_shows() {
     monitored.front.put("var/remotes/VERSION", 0o644, "7.4.0\n");
     monitored.front.put("var/remotes/etc/im/kvm-probes.d/pci.conf", 0o644, ":filter: '*:*'\n");
     let wild = Paused::create(HOST, "wild, [one] \"5901\" ]]>");
-    for (store, driver) in [("59011", Some("shared\n")), ("59012", None)] {
+    for (store, driver) in [("59011", Some("shared\n")), ("59012", None), ("59013", Some("replica"))] {
         let folder = format!("/var/lib/one/datastores/{store}");
         shown(&format!("install -d -o oneadmin -g oneadmin /var/lib/one/datastores {folder}"));
         if let Some(driver) = driver {
@@ -80,6 +80,11 @@ fn what_is_told_of_a_host_is_what_the_host_itself_shows() {
             fs::write(file, driver).expect("a mark");
         }
     }
+    // Of a cache of replicas, images are the files named by hexadecimal digits.
+    shown(
+        "cd /var/lib/one/datastores/59013 && for name in ab-1 0f9c-2 notes ab-1.lock; do head -c 3000000 /dev/urandom >$name; done && mkdir cafe",
+    );
+    let _mount = Mounted::new();
     let parts = monitored.start();
     host_system(&parts[&Kind::System], &wild);
     host_numa(&parts[&Kind::System], &parts[&Kind::Host]);
@@ -98,9 +103,30 @@ fn what_is_told_of_a_host_is_what_the_host_itself_shows() {
             host_usage(&message.text);
         }
     }
-    shown("rm -r /var/lib/one/datastores/59011 /var/lib/one/datastores/59012");
+    shown("rm -r /var/lib/one/datastores/5901[123]");
     monitored.stop();
     assert_eq!(monitored.agent(), None);
+}
+
+/// A datastore that an automounter has mounted: real ones, of a file system that needs no server.
+struct Mounted;
+
+impl Mounted {
+    const FOLDER: &str = "/var/lib/one/datastores/59014";
+
+    fn new() -> Self {
+        let folder = Self::FOLDER;
+        shown(&format!(
+            "mkdir -p {folder} && mount -t tmpfs -o size=64k,mode=755 'nas 5901:/export' {folder} && touch {folder}/.automounted"
+        ));
+        Self
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        shown(&format!("umount {0}; rmdir {0}", Self::FOLDER));
+    }
 }
 
 fn host_system(text: &str, wild: &Paused) {
@@ -175,6 +201,12 @@ fn stores(text: &str, told: &BTreeMap<String, String>) {
     let ours = all.iter().find(|block| block["ID"] == "59011").expect("there");
     same(ours, "TOTAL_MB", disk[0]);
     close(ours, "FREE_MB", disk[2], 3000.0);
+    let cache = all.iter().find(|block| block["ID"] == "59013").expect("there");
+    same(cache, "REPLICA_CACHE", "YES");
+    same(cache, "REPLICA_CACHE_SIZE", &shown("du -sh /var/lib/one/datastores/59013 | cut -f1"));
+    same(cache, "REPLICA_IMAGES", "2");
+    let source = shown(&format!("findmnt -n -o SOURCE {}", Mounted::FOLDER));
+    assert!(told["AUTONFS_MOUNT"].split(',').any(|told| told == source), "{source}: {text}");
 }
 
 fn host_numa(system: &str, host: &str) {
@@ -233,10 +265,10 @@ fn host_usage(text: &str) {
 }
 
 /// A bridge of the host; it goes away with this.
-struct Bridge(&'static str);
+pub(super) struct Bridge(&'static str);
 
 impl Bridge {
-    fn make(name: &'static str) -> Self {
+    pub(super) fn make(name: &'static str) -> Self {
         shown(&format!(
             "ip link del {name} 2> /dev/null; ip link add {name} type bridge && ip link set {name} up"
         ));
@@ -251,7 +283,7 @@ impl Drop for Bridge {
 }
 
 /// The figures of one VM in a MONITOR_VM text.
-fn figures(text: &str, vm: u32) -> Option<BTreeMap<String, String>> {
+pub(super) fn figures(text: &str, vm: u32) -> Option<BTreeMap<String, String>> {
     let line = text.lines().find(|line| line.contains(&format!("ID=\"{vm}\",")))?;
     let packed = line.split("MONITOR=\"").nth(1)?.split('"').next()?;
     Some(plain(&String::from_utf8(STANDARD.decode(packed).expect("base64")).expect("text")))

@@ -3,6 +3,7 @@
 mod attributes;
 mod eras;
 mod faults;
+mod guests;
 mod receiver;
 mod states;
 

@@ -140,6 +140,13 @@ fn a_real_cloud_init_gets_its_address_key_and_resolvers_bridged_and_by_nat_and_a
     assert!(hand.file("base/cloud-amd64.qcow2").exists(), "the cache stays");
 }
 
+/// Words that create a small VM.
+fn small<'a>(name: &'a str, url: &'a str, key: &'a str) -> [&'a str; 12] {
+    let given = ["create", name, "--image", url, "--ssh-key", key];
+    let size = ["--type", "qemu", "--memory", "128M", "--size", "64M"];
+    std::array::from_fn(|at| if at < 6 { given[at] } else { size[at - 6] })
+}
+
 #[test]
 #[ignore = "needs the test bed: make test"]
 fn many_who_want_one_image_download_it_once_and_a_vm_lives_until_it_is_deleted() {
@@ -149,20 +156,7 @@ fn many_who_want_one_image_download_it_once_and_a_vm_lives_until_it_is_deleted()
     hand.set("KVMAD_CLOUD_CA_FILE", &server.certificate().display().to_string());
     let (url, key) = (server.url("small.qcow2"), key());
     let start = |name: &str| {
-        let arguments = [
-            "create",
-            name,
-            "--image",
-            &url,
-            "--ssh-key",
-            &key,
-            "--type",
-            "qemu",
-            "--memory",
-            "128M",
-            "--size",
-            "64M",
-        ];
+        let arguments = small(name, &url, &key);
         hand.command(&arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -221,20 +215,7 @@ fn a_create_that_is_killed_ends_on_the_host_too_and_the_next_goes_on_with_its_do
     let mut hand = Hand::on("node1");
     hand.set("KVMAD_CLOUD_CA_FILE", &server.certificate().display().to_string());
     let (url, key) = (server.url("small.qcow2"), key());
-    let arguments = [
-        "create",
-        "k1",
-        "--image",
-        &url,
-        "--ssh-key",
-        &key,
-        "--type",
-        "qemu",
-        "--memory",
-        "128M",
-        "--size",
-        "64M",
-    ];
+    let arguments = small("k1", &url, &key);
     server.hang_after(size / 2);
     let mut child =
         hand.command(&arguments).stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("kvmad");

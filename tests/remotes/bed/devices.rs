@@ -1,7 +1,7 @@
 //! Devices and snapshots that are out of the ordinary, against real libvirt. VM ids 6000 to 6099.
 
 use super::NODE;
-use super::running::{action, attach, detach, disk, targets};
+use super::running::{action, attach, detach, disk, names, targets};
 use crate::node::{Caller, Node, Vm};
 use crate::place::await_that;
 
@@ -40,10 +40,7 @@ fn virtio_disks_from_the_second_to_the_thirtieth_target() {
     vm.devices = "<controller type='pci' index='1' model='pci-bridge'/>".to_owned();
     vm.deploy().good();
     vm.await_console("GUEST: READY", 1);
-    let names: Vec<String> = ('b'..='z')
-        .map(|c| format!("vd{c}"))
-        .chain(["vdaa", "vdab", "vdac", "vdad"].map(str::to_owned))
-        .collect();
+    let names = names("vd", 'b');
     for (number, name) in (1..).zip(&names) {
         attach(&vm, &disk(&vm, number), number, name, "").good();
     }
@@ -291,4 +288,77 @@ fn a_revert_over_a_plugged_cpu_ends_with_a_guest_that_runs_and_can_be_cancelled(
     }
     vm.call("cancel", &[&vm.name, NODE]).good();
     await_that("its end", || !node.has(&vm.name));
+}
+
+/// OpenNebula's `vtpm_setup`, which is called through sudo: `backup|recover UUID FOLDER`.
+const VTPM_SETUP: &str = r#"#!/bin/bash
+set -eu
+printf '%s\n' "$*" >>"$3/vtpm.calls"
+state=/var/lib/libvirt/swtpm/$2/tpm2/tpm2-00.permall
+if [ "$1" = backup ]; then mkdir -p "$3/tpm" && cp "$state" "$3/tpm/"; else mkdir -p "${state%/*}" && cp "$3/tpm/${state##*/}" "$state"; fi
+"#;
+
+#[test]
+#[ignore = "needs the test bed: make test"]
+fn a_vm_goes_back_to_a_snapshot_with_its_tpm_and_takes_its_state_along() {
+    const UUID: &str = "6b766d61-6401-4000-8000-000000006010";
+    let node = Node::new(NODE, 6010);
+    let mut vm = Vm::new(&node, Caller::Ours, 6010);
+    if node.root("command -v swtpm swtpm_setup").status != Some(0) {
+        println!("left out: swtpm and swtpm-tools are not installed");
+        return;
+    }
+    without_guest(&vm);
+    let remotes = format!("/var/tmp/one-remotes-{}", vm.id);
+    node.oneadmin(
+        &format!("cat >{remotes}/vtpm_setup && mkdir {remotes}/bin && printf '#!/bin/sh\\nshift\\nexec \"$@\"\\n' >{remotes}/bin/sudo && chmod 755 {remotes}/vtpm_setup {remotes}/bin/sudo"),
+        VTPM_SETUP.as_bytes(),
+    )
+    .good();
+    node.kvmrc(&format!("PATH={remotes}/bin:$PATH\nSHUTDOWN_TIMEOUT=4\nFORCE_DESTROY=yes"));
+    vm.devices = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>".to_owned();
+    let domain = vm.domain().replacen("<vcpu>", &format!("<uuid>{UUID}</uuid><vcpu>"), 1);
+    // The firmware counts its starts in the TPM, so its state is another one after each reset.
+    let state = || {
+        let sum = format!("sha256sum </var/lib/libvirt/swtpm/{UUID}/tpm2/tpm2-00.permall");
+        node.root(&sum).stdout.trim().to_owned()
+    };
+    let settled = |before: &str| {
+        let mut last = state();
+        await_that("another state of the TPM", || {
+            std::thread::sleep(std::time::Duration::from_millis(700));
+            let now = state();
+            let same = now == last && !now.is_empty() && now != before;
+            last = now;
+            same
+        });
+        last
+    };
+    deploy(&vm, &domain).good();
+    let first = settled("");
+    vm.call("snapshot_create", &[&vm.name, "0"]).good();
+    vm.call("reset", &[&vm.name, NODE]).good();
+    settled(&first);
+    vm.call("snapshot_revert", &[&vm.name, "snap-0"]).good();
+    assert_eq!((vm.state().as_str(), state()), ("running", first.clone()));
+    vm.call("reset", &[&vm.name, NODE]).good();
+    let third = settled(&first);
+    assert_ne!(third, first);
+
+    // Off and on again: its state comes from the VM's folder, its snapshot still has the one of that time.
+    vm.call("shutdown", &[&vm.name, NODE]).good();
+    assert_eq!(state(), "", "libvirt takes it away with the domain");
+    let kept = node.root(&format!("sha256sum <{}/tpm/tpm2-00.permall", vm.folder)).good();
+    assert_eq!(kept.trim(), third);
+    node.root(&format!("install -d -o oneadmin -g oneadmin -m 711 /var/lib/libvirt/swtpm/{UUID}")).good();
+    deploy(&vm, &domain).good();
+    let calls = node.root(&format!("cat {}/vtpm.calls", vm.folder)).good();
+    let (backup, recover) = (format!("backup {UUID} {}", vm.folder), format!("recover {UUID} {}", vm.folder));
+    assert_eq!(calls.lines().next(), Some(backup.as_str()));
+    assert_eq!(calls.lines().last(), Some(recover.as_str()));
+    settled(&third);
+    vm.call("snapshot_revert", &[&vm.name, "snap-0"]).good();
+    assert_eq!((vm.state().as_str(), state()), ("running", first));
+    vm.call("cancel", &[&vm.name, NODE]).good();
+    node.root(&format!("rm -rf /var/lib/libvirt/swtpm/{UUID}")).good();
 }

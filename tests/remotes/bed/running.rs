@@ -80,6 +80,12 @@ fn disks_come_and_go_called_by_both_drivers() {
     }
 }
 
+/// Names of disks from PREFIXFIRST to PREFIXad, the thirtieth.
+pub fn names(prefix: &str, first: char) -> Vec<String> {
+    let ends = (first..='z').map(String::from).chain(["aa", "ab", "ac", "ad"].map(str::to_owned));
+    ends.map(|end| format!("{prefix}{end}")).collect()
+}
+
 #[test]
 #[ignore = "needs the test bed: make test"]
 fn thirty_scsi_disks_from_sda_to_sdad() {
@@ -87,10 +93,7 @@ fn thirty_scsi_disks_from_sda_to_sdad() {
     let vm = Vm::new(&node, Caller::Ours, 1103);
     vm.deploy().good();
     vm.await_console("GUEST: READY", 1);
-    let names: Vec<String> = (b'a'..=b'z')
-        .map(|c| format!("sd{}", char::from(c)))
-        .chain(["sdaa", "sdab", "sdac", "sdad"].map(str::to_owned))
-        .collect();
+    let names = names("sd", 'a');
     for (number, name) in (1..).zip(&names) {
         attach(&vm, &disk(&vm, number), number, name, "").good();
     }
