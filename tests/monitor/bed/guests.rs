@@ -51,8 +51,9 @@ fn answer(command: &str) -> serde_json::Value {
 
 #[test]
 #[ignore = "needs the test bed: make test"]
-fn what_a_guest_with_an_agent_says_is_told_and_the_result_of_its_command_too() {
-    let _use = bed::shared();
+fn alone_what_a_guest_with_an_agent_says_is_told_and_the_result_of_its_command_too() {
+    // Any agent of the host would fetch the result of the command.
+    let _use = bed::alone();
     let mut monitored = Monitored::new(HOST, ID, SHORT, "");
     let _bridge = Bridge::make("bedbr5903");
     monitored.front.put("var/remotes/etc/im/kvm-probes.d/guestagent.conf", 0o644, CONF);
