@@ -407,6 +407,14 @@ vgpu() {
     fi
 }
 
+# keep_tpm DOMAIN-XML: copies the state of the domain's emulated TPM into the VM's folder: libvirt removes it with the domain.
+keep_tpm() {
+    local values=()
+    [[ -z $1 ]] || mapfile -d '' -t values < <(helper xml get -0 devices/tpm/backend/@type uuid metadata/vm/system_datastore <<<"$1")
+    [[ ${values[0]:-} == emulator && -n ${values[2]:-} ]] || return 0
+    sudo -n "$REMOTE/vtpm_setup" backup "${values[1]}" "${values[2]}" >&2 || log ERROR "the state of the TPM could not be copied"
+}
+
 # redefine_snapshots UUID FOLDER: gives libvirt back the snapshots of the VM, which it forgot when the domain ended.
 redefine_snapshots() {
     local files=("$2"/snap-*.xml) folder file note

@@ -348,8 +348,9 @@ fn a_vm_goes_back_to_a_snapshot_with_its_tpm_and_takes_its_state_along() {
     // Off and on again: its state comes from the VM's folder, its snapshot still has the one of that time.
     vm.call("shutdown", &[&vm.name, NODE]).good();
     assert_eq!(state(), "", "libvirt takes it away with the domain");
-    let kept = node.root(&format!("sha256sum <{}/tpm/tpm2-00.permall", vm.folder)).good();
-    assert_eq!(kept.trim(), third);
+    let kept =
+        || node.root(&format!("sha256sum <{}/tpm/tpm2-00.permall", vm.folder)).good().trim().to_owned();
+    assert_eq!(kept(), third);
     node.root(&format!("install -d -o oneadmin -g oneadmin -m 711 /var/lib/libvirt/swtpm/{UUID}")).good();
     deploy(&vm, &domain).good();
     let calls = node.root(&format!("cat {}/vtpm.calls", vm.folder)).good();
@@ -358,7 +359,8 @@ fn a_vm_goes_back_to_a_snapshot_with_its_tpm_and_takes_its_state_along() {
     assert_eq!(calls.lines().last(), Some(recover.as_str()));
     settled(&third);
     vm.call("snapshot_revert", &[&vm.name, "snap-0"]).good();
-    assert_eq!((vm.state().as_str(), state()), ("running", first));
+    assert_eq!((vm.state().as_str(), state()), ("running", first.clone()));
     vm.call("cancel", &[&vm.name, NODE]).good();
+    assert_eq!(kept(), first, "ended by force it keeps its state too");
     node.root(&format!("rm -rf /var/lib/libvirt/swtpm/{UUID}")).good();
 }
