@@ -35,6 +35,10 @@ pub enum Fault {
     Cancel,
     /// The target's storage becomes full.
     DiskFull,
+    /// `virsh migrate` is killed. Peer to peer the hosts go on without it.
+    Virsh,
+    /// `kvmad-node migrate` is killed, and virsh with it.
+    Node,
 }
 
 /// When.
@@ -90,14 +94,15 @@ pub struct Ended {
 }
 
 impl Trial {
-    /// Ready, with a guest that ticks.
-    pub fn new(id: u32, storage: Storage) -> Self {
+    /// Ready, with a guest that ticks; `options` are words for `virsh migrate`.
+    pub fn new(id: u32, storage: Storage, options: &str) -> Self {
         let front = stand::front(&[
             ("QEMU_PROTOCOL", "qemu+tcp"),
             ("MIGRATE_SETTLE_TIMEOUT", "20"),
             ("MIGRATE_STALL_TIMEOUT", "20"),
             ("VIRSH_TIMEOUT", "15"),
             ("MIGRATE_PROGRESS", "2"),
+            ("MIGRATE_OPTIONS", options),
         ]);
         let mut driver = stand::driver(&front);
         let mut guest = Guest::new(&front, id, "node1", storage, false);
@@ -127,6 +132,9 @@ impl Trial {
         let ended = self.wait_for_end(fault, &leaving);
         drop(struck);
         let (reply, info, took) = ended?;
+        if fault == Fault::Node {
+            self.snapshots_again();
+        }
         self.check(&reply, &leaving, &before)?;
         let host = self.guest.host.clone();
         if let Some(full) = full.as_ref().filter(|_| host == target) {
@@ -205,6 +213,39 @@ impl Trial {
                 None
             }
             Fault::DiskFull => None,
+            Fault::Virsh => {
+                self.kill_on(source, |words| {
+                    words[0].ends_with("virsh") && words.iter().any(|w| w == "migrate")
+                });
+                None
+            }
+            Fault::Node => {
+                let migrates = |words: &[String]| words.get(1).is_some_and(|word| word == "migrate");
+                self.kill_on(source, |words| words[0].ends_with("kvmad-node") && migrates(words));
+                None
+            }
+        }
+    }
+
+    /// Kills the program of a host that `is` the one, and has the guest among its arguments.
+    fn kill_on(&self, host: &str, is: impl Fn(&[String]) -> bool) {
+        let own = |word: &String| *word == self.guest.deploy_id || *word == self.guest.domain();
+        let found = processes::of_host(host);
+        let mut all: Vec<_> =
+            found.values().filter(|p| p.arguments.iter().any(own) && is(&p.arguments)).collect();
+        assert_eq!(all.len(), 1, "{all:#?}");
+        processes::signal(all.remove(0).pid, "KILL");
+    }
+
+    /// What libvirt knew of snapshots is in the VM's folder; nobody was left to give it back.
+    fn snapshots_again(&self) {
+        for host in bed::NODES {
+            let file = self.guest.on_machine(host).join("snap-0.xml");
+            let known = bed::virsh(host, &["snapshot-list", "--name", &self.guest.domain()]);
+            if known.is_some_and(|names| names.is_empty()) && file.exists() {
+                let file = self.guest.folder().join("snap-0.xml").display().to_string();
+                bed::virsh(host, &["snapshot-create", "--redefine", &self.guest.domain(), &file]);
+            }
         }
     }
 
@@ -467,7 +508,11 @@ impl Drop for Small {
 
 fn each(id: u32, storage: Storage, faults: &[(Fault, Phase)]) {
     let _use = bed::alone();
-    let mut trial = Trial::new(id, storage);
+    suffers(Trial::new(id, storage, ""), faults);
+}
+
+fn suffers(mut trial: Trial, faults: &[(Fault, Phase)]) {
+    let id = trial.guest.id;
     let mut seed = Seeded(u64::from(id));
     for (fault, phase) in faults {
         let begin = Instant::now();
@@ -512,6 +557,13 @@ fn alone_target_libvirtd_its_qemu_or_the_network_between_die() {
 #[ignore = "needs the test bed: make test"]
 fn alone_the_target_s_disk_is_full() {
     each(7142, Storage::Local, &[(Fault::DiskFull, Phase::Middle)]);
+}
+
+#[test]
+#[ignore = "needs the test bed: make test"]
+fn virsh_is_killed_while_the_hosts_migrate_peer_to_peer() {
+    let _use = bed::shared();
+    suffers(Trial::new(7143, Storage::Shared, "--p2p"), &[(Fault::Virsh, Phase::Middle)]);
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub struct Guest {
     /// More of its FEATURES.
     pub features: Vec<(String, String)>,
     cdrom: bool,
+    second_disk: bool,
+    firmware: bool,
     datastore: PathBuf,
     local_file: PathBuf,
     stays: Vec<Stay>,
@@ -84,6 +86,8 @@ impl Guest {
             deploy_id: String::new(),
             features: Vec::new(),
             cdrom,
+            second_disk: false,
+            firmware: false,
             datastore,
             local_file,
             stays: vec![Stay { host: host.to_owned(), from: 0 }],
@@ -122,6 +126,30 @@ impl Guest {
         guest
     }
 
+    /// With a second disk that it writes, vdb, in the file disk.2.
+    #[must_use]
+    pub fn with_second_disk(mut self) -> Self {
+        self.second_disk = true;
+        let file = self.on_machine(&self.host).join("disk.2");
+        done(Command::new("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&file).arg("48M"));
+        give(&file);
+        fs::write(&self.local_file, self.domain_xml()).expect("the deployment file");
+        self
+    }
+
+    /// With UEFI firmware, which keeps its variables in [`Guest::variables`]. It does not boot its disk then.
+    #[must_use]
+    pub fn with_firmware(mut self) -> Self {
+        self.firmware = true;
+        fs::write(&self.local_file, self.domain_xml()).expect("the deployment file");
+        self
+    }
+
+    /// Name of the file in which the firmware keeps its variables.
+    pub fn variables(&self) -> String {
+        format!("{}_VARS.fd", self.domain())
+    }
+
     /// Name of its domain.
     pub fn domain(&self) -> String {
         format!("one-{}", self.id)
@@ -152,7 +180,21 @@ impl Guest {
         command.env("SYSTEM_DATASTORE", self.folder());
         let output = bed::run(command);
         assert!(output.status.success(), "mkdom: {}", String::from_utf8_lossy(&output.stderr));
-        let xml = String::from_utf8(output.stdout).expect("mkdom writes UTF-8");
+        let mut xml = String::from_utf8(output.stdout).expect("mkdom writes UTF-8");
+        if self.firmware {
+            let firmware = format!(
+                "<loader readonly='yes' type='pflash'>/usr/share/OVMF/OVMF_CODE.fd</loader><nvram>{}</nvram><boot",
+                self.folder().join(self.variables()).display()
+            );
+            xml = xml.replacen("<boot", &firmware, 1);
+        }
+        if self.second_disk {
+            let disk = format!(
+                "<disk type='file' device='disk'><driver name='qemu' type='qcow2' cache='none'/><source file='{}'/><target dev='vdb' bus='virtio'/></disk>\n    <controller",
+                self.folder().join("disk.2").display()
+            );
+            xml = xml.replacen("<controller", &disk, 1);
+        }
         if !self.cdrom {
             return xml;
         }
@@ -176,8 +218,9 @@ impl Guest {
         };
         let features: String = self.features.iter().map(|(name, value)| cdata(name, value)).collect();
         let cdrom = if self.cdrom { disk("1", "CDROM", "hda") } else { String::new() };
+        let second = if self.second_disk { disk("2", "FILE", "vdb") } else { String::new() };
         let capacity = [cdata("CPU", "0.5"), cdata("MEMORY", "128"), cdata("VCPU", "1")].concat();
-        format!("{capacity}{}{cdrom}<FEATURES>{features}</FEATURES>", disk("0", "FILE", "vda"))
+        format!("{capacity}{}{cdrom}{second}<FEATURES>{features}</FEATURES>", disk("0", "FILE", "vda"))
     }
 
     /// The document that all actions share.
@@ -208,8 +251,46 @@ impl Guest {
         }
     }
 
+    /// Its folder in another datastore.
+    pub fn folder_elsewhere(&self) -> PathBuf {
+        let location = self.datastore.parent().expect("it has one");
+        let other = if self.datastore.ends_with("0") { "1" } else { "0" };
+        location.join(other).join(self.id.to_string())
+    }
+
+    /// MIGRATE's, to another datastore of `target`, which may be the host where it is. Nothing is removed by the transfer
+    /// manager.
+    pub fn migration_elsewhere(&self, target: &str) -> Document {
+        let folder = self.folder_elsewhere().display().to_string();
+        Document {
+            migr_host: target.to_owned(),
+            tm_command: format!("MIGRATE kept {} {target} {folder} {} 1", self.host, self.id),
+            disk_path: folder,
+            ..self.document()
+        }
+    }
+
+    /// It is in the other datastore now.
+    pub fn changed_datastore(&mut self) {
+        self.datastore = self.folder_elsewhere().parent().expect("it has one").to_path_buf();
+    }
+
+    /// File of each disk, as libvirt tells where it is, by its name in the guest.
+    pub fn disks_in_use(&self) -> BTreeMap<String, String> {
+        let list = bed::virsh(&self.host, &["domblklist", &self.domain()]).expect("a list of disks");
+        let pair = |line: &str| line.trim().split_once(' ').map(|(a, b)| (a.to_owned(), b.trim().to_owned()));
+        list.lines().filter_map(pair).collect()
+    }
+
     /// DEPLOY, until the guest is ready.
     pub fn boot(&mut self, driver: &mut Driver) {
+        self.start(driver);
+        let ticks = || self.console().contains("TICK 2 ").then_some(());
+        assert!(wait_for(BOOT, ticks).is_some(), "the guest does not come up:\n{}", self.console());
+    }
+
+    /// DEPLOY.
+    pub fn start(&mut self, driver: &mut Driver) {
         let document = Document {
             deploy_id: String::new(),
             local_file: self.local_file.display().to_string(),
@@ -219,8 +300,6 @@ impl Guest {
         let reply = driver.ask("DEPLOY", self.id, &document.payload(), ACTION);
         assert!(reply.succeeded(), "{}\n{}", reply.raw, driver.conversation.text());
         self.deploy_id = reply.info.trim().to_owned();
-        let ticks = || self.console().contains("TICK 2 ").then_some(());
-        assert!(wait_for(BOOT, ticks).is_some(), "the guest does not come up:\n{}", self.console());
     }
 
     /// A snapshot, by the driver's action.
@@ -242,8 +321,13 @@ impl Guest {
 
     /// Sends MIGRATE. [`Guest::went`] tells how it ended.
     pub fn leave(&self, driver: &mut Driver, target: &str) -> Leaving {
-        let leaving = self.leaving(target, driver.conversation.replies("MIGRATE", self.id));
-        driver.send("MIGRATE", self.id, &self.migration(target).payload());
+        self.leave_as(driver, &self.migration(target))
+    }
+
+    /// The same with a document of the test's.
+    pub fn leave_as(&self, driver: &mut Driver, document: &Document) -> Leaving {
+        let leaving = self.leaving(&document.migr_host, driver.conversation.replies("MIGRATE", self.id));
+        driver.send("MIGRATE", self.id, &document.payload());
         leaving
     }
 
@@ -331,6 +415,14 @@ impl Guest {
         self.type_line("dd if=/dev/vda of=/dev/null bs=64k count=16 iflag=direct");
         let read = || (self.console().matches("16+0 records in").count() > before).then_some(());
         assert!(wait_for(BOOT, read).is_some(), "the guest can't read its disk:\n{}", self.console());
+    }
+
+    /// Its files on `host` in the other datastore: names and sizes.
+    pub fn files_elsewhere(&self, host: &str) -> BTreeMap<String, u64> {
+        match self.storage {
+            Storage::Shared => files(&self.folder_elsewhere()),
+            Storage::Local => files(&bed::host_path(host, self.folder_elsewhere())),
+        }
     }
 
     /// Its files on `host`: names and sizes.

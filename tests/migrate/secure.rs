@@ -123,10 +123,12 @@ fn alone_transport_and_memory_under_tls() {
 const USERFAULTFD: &str = "/proc/sys/vm/unprivileged_userfaultfd";
 
 /// A kernel setting, as before when it goes.
-struct Kernel(String);
+#[derive(Debug)]
+pub struct Kernel(String);
 
 impl Kernel {
-    fn allows_postcopy() -> Self {
+    /// QEMU, which runs as oneadmin, may fetch a guest's memory piece by piece.
+    pub fn allows_postcopy() -> Self {
         let before = fs::read_to_string(USERFAULTFD).expect("the kernel has userfaultfd");
         fs::write(USERFAULTFD, "1").expect("root");
         Self(before)

@@ -1,11 +1,17 @@
-//! Every fault at every phase, many times: `make soak`. The order and the moments come from a seed (`KVMAD_SOAK_SEED`).
+//! Every fault at every phase, many times, and the time limit with every policy: `make soak`. The order and the moments
+//! come from a seed (`KVMAD_SOAK_SEED`). `KVMAD_SOAK_FAULTS='TargetQemu/Late FrontEndSilent/Late'` runs these only, in this
+//! order.
 
+use std::time::Duration;
+
+use crate::busy;
 use crate::faults::{Fault, Phase, Seeded, Trial};
 use crate::guest::Storage;
 use crate::harness::bed;
 use crate::harness::soak::Table;
+use crate::secure::Kernel;
 
-const ON_SHARED: [Fault; 8] = [
+const ON_SHARED: [Fault; 10] = [
     Fault::SourceLibvirtd,
     Fault::TargetLibvirtd,
     Fault::TargetQemu,
@@ -14,7 +20,11 @@ const ON_SHARED: [Fault; 8] = [
     Fault::FrontEndSilent,
     Fault::Driver,
     Fault::Cancel,
+    Fault::Virsh,
+    Fault::Node,
 ];
+/// Where nobody between the hosts is needed for a migration to go on.
+const PEER_TO_PEER: [Fault; 3] = [Fault::Virsh, Fault::Node, Fault::Driver];
 const ON_LOCAL: [Fault; 6] = [
     Fault::DiskFull,
     Fault::SourceLibvirtd,
@@ -29,8 +39,32 @@ fn seed() -> u64 {
     std::env::var("KVMAD_SOAK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_130)
 }
 
+/// What `KVMAD_SOAK_FAULTS` names, where that is set.
+fn only() -> Option<Vec<(String, String)>> {
+    let text = std::env::var("KVMAD_SOAK_FAULTS").ok().filter(|text| !text.trim().is_empty())?;
+    let pair = |word: &str| {
+        let (fault, phase) =
+            word.split_once('/').unwrap_or_else(|| panic!("{word}: expected is FAULT/PHASE"));
+        (fault.to_owned(), phase.to_owned())
+    };
+    Some(text.split_whitespace().map(pair).collect())
+}
+
+fn table() -> Table {
+    let columns = ["storage", "fault", "phase", "reply", "runs on", "until the end", "verdict"];
+    Table::open("20-migration", "Migration under faults", &columns)
+}
+
 /// Every fault at every phase, `rounds` times, in an order that the seed makes.
 fn order(faults: &[Fault], rounds: usize, seed: &mut Seeded) -> Vec<(Fault, Phase)> {
+    if let Some(only) = only() {
+        let named = |(fault, phase): &(String, String)| {
+            let fault = faults.iter().find(|one| format!("{one:?}") == *fault)?;
+            let phase = PHASES.iter().find(|one| format!("{one:?}") == *phase)?;
+            Some((*fault, *phase))
+        };
+        return only.iter().filter_map(named).collect();
+    }
     let mut all: Vec<_> = (0..rounds)
         .flat_map(|_| faults.iter().flat_map(|fault| PHASES.map(|phase| (*fault, phase))))
         .collect();
@@ -42,15 +76,15 @@ fn order(faults: &[Fault], rounds: usize, seed: &mut Seeded) -> Vec<(Fault, Phas
 }
 
 /// Runs them all on one guest that goes to and fro; a run that goes wrong is a row, and the next one has a new guest.
-fn run(id: u32, storage: Storage, faults: &[Fault], rounds: usize) {
+fn run(id: u32, storage: Storage, options: &str, faults: &[Fault], rounds: usize) {
     let _use = bed::alone();
-    let columns = ["storage", "fault", "phase", "reply", "runs on", "until the end", "verdict"];
-    let table = Table::open("20-migration", "Migration under faults", &columns);
+    let table = table();
     let mut seed = Seeded(seed() ^ u64::from(id));
-    let mut trial = Trial::new(id, storage);
+    let mut trial = Trial::new(id, storage, options);
+    let way = [&format!("{storage:?}"), options].join(" ").trim().to_owned();
     let (mut runs, mut missed, mut wrong) = (0, 0, Vec::new());
     for (fault, phase) in order(faults, rounds, &mut seed) {
-        let (kind, name, moment) = (format!("{storage:?}"), format!("{fault:?}"), format!("{phase:?}"));
+        let (kind, name, moment) = (way.clone(), format!("{fault:?}"), format!("{phase:?}"));
         let source = trial.guest.host.clone();
         runs += 1;
         let (reply, place, took, verdict) = match trial.suffer(fault, phase, &mut seed) {
@@ -64,7 +98,7 @@ fn run(id: u32, storage: Storage, faults: &[Fault], rounds: usize) {
                 let first = why.lines().next().unwrap_or_default().to_owned();
                 wrong.push(format!("{kind}, {name}, {moment}: {why}"));
                 drop(trial);
-                trial = Trial::new(id, storage);
+                trial = Trial::new(id, storage, options);
                 ("?".to_owned(), "?", String::new(), format!("WRONG: {first}"))
             }
         };
@@ -75,18 +109,89 @@ fn run(id: u32, storage: Storage, faults: &[Fault], rounds: usize) {
         wrong.len(),
         self::seed()
     );
-    table.row(&[&format!("{storage:?}"), "all", "", "", "", "", &sum]);
+    table.row(&[&way, "all", "", "", "", "", &sum]);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What is done at a time limit, and where the guest is then.
+const POLICIES: [(&str, &str); 4] =
+    [("abort", "source"), ("slow", "target"), ("suspend", "target"), ("postcopy", "target")];
+/// Seconds of a time limit in the first pass over the memory, which takes some 12.
+const LIMITS: [(Phase, u32); 3] = [(Phase::Early, 2), (Phase::Middle, 7), (Phase::Late, 14)];
+
+/// One migration of a guest that would never come to an end, with a time limit and what is done then.
+fn limited(trial: &mut Trial, seconds: u32, policy: &str, end: &str) -> Result<(String, Duration), String> {
+    let (driver, guest) = (&mut trial.driver, &mut trial.guest);
+    guest.features = busy::limited(seconds, policy);
+    let (source, target) = (guest.host.clone(), guest.other());
+    let before = driver.conversation.text().len();
+    let leaving = guest.leave(driver, target);
+    let reply = guest.went(driver, &leaving, Duration::from_secs(400));
+    let said = |what: String| format!("{what}\n{}\n{}", reply.raw, driver.conversation.text());
+    let wanted = if end == "target" { "SUCCESS" } else { "FAILURE" };
+    if reply.status != wanted || guest.host != if end == "target" { target } else { source.as_str() } {
+        return Err(said(format!("{} where {wanted} is due", reply.status)));
+    }
+    let told = driver.conversation.text().split_off(before);
+    let told = told.contains("it is not done after");
+    if !told {
+        return Err(said("the time limit was not told".to_owned()));
+    }
+    guest.runs_here_alone().map_err(&said)?;
+    guest.beats(Duration::from_secs(60)).map_err(|why| said(format!("{why}:\n{}", guest.console())))?;
+    Ok((reply.status.clone(), reply.at.duration_since(leaving.at)))
+}
+
+#[test]
+#[ignore = "needs the test bed: make soak"]
+fn alone_soak_a_time_limit_with_every_policy() {
+    if only().is_some() {
+        return;
+    }
+    let _use = bed::alone();
+    let _kernel = Kernel::allows_postcopy();
+    let table = table();
+    let fresh = || {
+        let trial = Trial::new(7152, Storage::Shared, "");
+        busy::dirties_its_memory(&trial.guest);
+        trial
+    };
+    let (mut trial, mut wrong) = (fresh(), Vec::new());
+    for (policy, end) in POLICIES {
+        for (phase, seconds) in LIMITS {
+            let (name, moment) = (format!("time limit: {policy}"), format!("{phase:?}, {seconds} s"));
+            match limited(&mut trial, seconds, policy, end) {
+                Ok((reply, took)) => {
+                    let took = format!("{:.0} s", took.as_secs_f64());
+                    table.row(&["Shared", &name, &moment, &reply, end, &took, "good"]);
+                }
+                Err(why) => {
+                    let first = why.lines().next().unwrap_or_default().to_owned();
+                    table.row(&["Shared", &name, &moment, "?", "?", "", &format!("WRONG: {first}")]);
+                    wrong.push(format!("{name}, {moment}: {why}"));
+                    drop(trial);
+                    trial = fresh();
+                }
+            }
+        }
+    }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
 #[ignore = "needs the test bed: make soak"]
 fn alone_soak_faults_on_shared_storage() {
-    run(7150, Storage::Shared, &ON_SHARED, 2);
+    run(7150, Storage::Shared, "", &ON_SHARED, 1);
+}
+
+#[test]
+#[ignore = "needs the test bed: make soak"]
+fn alone_soak_faults_peer_to_peer() {
+    run(7153, Storage::Shared, "--p2p", &PEER_TO_PEER, 1);
 }
 
 #[test]
 #[ignore = "needs the test bed: make soak"]
 fn alone_soak_faults_on_local_storage() {
-    run(7151, Storage::Local, &ON_LOCAL, 1);
+    run(7151, Storage::Local, "", &ON_LOCAL, 1);
 }

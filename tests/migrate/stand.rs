@@ -1,5 +1,6 @@
 //! A front-end whose remotes are set up for migrations, and its driver.
 
+use crate::harness::bed;
 use crate::harness::driver::Driver;
 use crate::harness::front_end::FrontEnd;
 
@@ -34,4 +35,13 @@ pub fn front(kvmrc: &[(&str, &str)]) -> FrontEnd {
 /// A driver that is ready.
 pub fn driver(front: &FrontEnd) -> Driver {
     Driver::ready(front, DRIVER)
+}
+
+/// Brings the front-end's remotes to both hosts, so that this takes no part in what follows.
+pub fn synchronize(front: &FrontEnd) {
+    let mut command = bed::as_oneadmin(bed::FRONT_END);
+    command.arg("env").args(["--chdir=/", "-i"]).args(front.environment());
+    command.arg(front.folder().join("bin/kvmad")).arg("sync").args(bed::NODES);
+    let output = bed::run(command);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

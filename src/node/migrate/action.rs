@@ -1,5 +1,7 @@
 //! What is asked for: the arguments of the action script and its document.
 
+use std::path::Path;
+
 use crate::host::job::HostName;
 use crate::template::xml::Document;
 
@@ -56,6 +58,20 @@ impl Action {
         })
     }
 
+    /// Whether the VM is to go to another datastore, too: the number of its folder's datastore changes. A folder that is
+    /// only written differently (a moved or linked location) is no other datastore.
+    #[must_use]
+    pub fn changes_datastore(&self) -> bool {
+        let datastore = |folder: &Option<String>| {
+            let above = Path::new(folder.as_deref()?).parent()?;
+            above.file_name().map(std::ffi::OsStr::to_owned)
+        };
+        match (datastore(&self.from), datastore(&self.to)) {
+            (Some(from), Some(to)) => from != to,
+            _ => false,
+        }
+    }
+
     /// An attribute of FEATURES of the VM.
     #[must_use]
     pub fn feature(&self, name: &str) -> Option<String> {
@@ -96,6 +112,16 @@ mod tests {
         for text in ["", "<TEMPLATE/>", "<TEMPLATE><SHARED>NO</SHARED></TEMPLATE>"] {
             assert!(!read("x", &format!("<A><DATASTORE>{text}</DATASTORE></A>")).expect("an action").shared);
         }
+    }
+
+    #[test]
+    fn another_datastore_is_another_number_not_another_spelling() {
+        assert!(read("x", DOCUMENT).expect("an action").changes_datastore());
+        for to in ["/ds/100/7", "/ds//100//7/", "/elsewhere/100/7", ""] {
+            let action = read("x", &DOCUMENT.replace("/ds/101/7/", to)).expect("an action");
+            assert!(!action.changes_datastore(), "{to}");
+        }
+        assert!(!read("x", "").expect("an action").changes_datastore());
     }
 
     #[test]

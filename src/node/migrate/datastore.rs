@@ -50,26 +50,40 @@ pub async fn run(migration: &Migration<'_>, libvirt: &Libvirt) -> End {
             migration.voice.info(&text);
             End::Done
         }
-        Err(why) => End::Failed(format!(
-            "Could not move domain {id} to another datastore on host {}: {why}",
-            libvirt.host()
-        )),
+        Err(Trouble { why, apart }) => {
+            let host = libvirt.host();
+            let text = format!("Could not move domain {id} to another datastore on host {host}: {why}");
+            if apart { End::Unknown(text) } else { End::Failed(text) }
+        }
     }
 }
 
-async fn moved(migration: &Migration<'_>, libvirt: &Libvirt) -> Result<String, String> {
+/// Why it is not done.
+struct Trouble {
+    why: String,
+    /// Its disks lie in both folders now: what the driver would undo may be in use.
+    apart: bool,
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Self { why, apart: false }
+    }
+}
+
+async fn moved(migration: &Migration<'_>, libvirt: &Libvirt) -> Result<String, Trouble> {
     let begin = Instant::now();
     let action = migration.action;
     let (Some(from), Some(to)) = (&action.from, &action.to) else {
-        return Err("the action does not name both folders of the VM".to_owned());
+        return Err("the action does not name both folders of the VM".to_owned().into());
     };
     if Path::new(from).components().eq(Path::new(to).components()) {
-        return Err("host and datastore are those where it is; there is nothing to move".to_owned());
+        return Err("host and datastore are those where it is; there is nothing to move".to_owned().into());
     }
-    let (uuid, name) = libvirt.find(&action.id).await?.ok_or("there is no such domain")?;
+    let (uuid, name) = libvirt.find(&action.id).await?.ok_or_else(|| "there is no such domain".to_owned())?;
     let here = libvirt.domain(&uuid).await?;
     if !here.is_active() {
-        return Err("it does not run".to_owned());
+        return Err("it does not run".to_owned().into());
     }
     let domain = dump(libvirt, &uuid).await?;
     let storage = storage::plan(&migration.tools, &domain, from, to, migration.settings.ask).await?;
@@ -92,7 +106,11 @@ async fn moved(migration: &Migration<'_>, libvirt: &Libvirt) -> Result<String, S
                 bytes(this.storage.bytes)
             ))
         }
-        Err(why) => Err(format!("{why}; {}", this.put_back(&snapshots, from, made).await)),
+        Err(why) => {
+            let back = this.put_back(&snapshots, from, made).await;
+            let (apart, text) = (back.is_err(), back.unwrap_or_else(|text| text));
+            Err(Trouble { why: format!("{why}; {text}"), apart })
+        }
     }
 }
 
@@ -278,25 +296,24 @@ impl Move<'_> {
         self.call(&["metadata", &self.uuid, &uri, "--key", &key, "--live", "--set", &moved]).await
     }
 
-    /// Brings every disk back; what is to be said of it.
-    async fn put_back(&self, snapshots: &Snapshots, from: &str, made: Vec<Made>) -> String {
+    /// Brings every disk back; what is to be said of it, as an error when a disk is not where it was.
+    async fn put_back(&self, snapshots: &Snapshots, from: &str, made: Vec<Made>) -> Result<String, String> {
         let back = self.disks_back().await;
         if self.ran {
             self.resume().await;
         }
         snapshots.give_back(&self.libvirt, &self.uuid, from, self.migration.voice).await;
-        match back {
-            Ok(()) => match copy::undo(made, &copy::Where::Here, UNDO).await {
-                Ok(()) => "the VM uses its disks where they were".to_owned(),
-                Err(why) => {
-                    format!("the VM uses its disks where they were; what was made for it is left: {why}")
-                }
-            },
-            Err(why) => format!(
+        if let Err(why) = back {
+            return Err(format!(
                 "not every disk could be brought back: {why}; nothing was removed in {from} and {}",
                 self.storage.to
-            ),
+            ));
         }
+        let what = "the VM uses its disks where they were";
+        Ok(match copy::undo(made, &copy::Where::Here, UNDO).await {
+            Ok(()) => what.to_owned(),
+            Err(why) => format!("{what}; what was made for it is left: {why}"),
+        })
     }
 
     async fn disks_back(&self) -> Result<(), String> {
@@ -311,22 +328,43 @@ impl Move<'_> {
             self.change_medium(disk, &disk.before).await?;
         }
         let changed: Vec<&Disk> = self.copied().filter(using).collect();
-        for disk in &changed {
-            self.begin_copy(disk, &disk.before).await?;
-        }
-        if !changed.is_empty() {
-            self.wait_for(&changed).await?;
-        }
-        for disk in &changed {
-            self.call(&["blockjob", &self.uuid, &disk.target, "--pivot"]).await?;
+        let back = self.copy_back(&changed).await;
+        if back.is_err() {
+            for disk in &changed {
+                // A copy that goes on would be in the way of everything else; most have none.
+                let _ = self.call(&["blockjob", &self.uuid, &disk.target, "--abort"]).await;
+            }
         }
         let now = self.uses_patiently().await?;
         let all = self.copied().chain(self.media());
         let away = all.filter(|disk| {
             now.get(&disk.target).is_none_or(|one| one.file != clean(&disk.before) || one.copied.is_some())
         });
-        let away: Vec<_> = away.map(|disk| disk.target.as_str()).collect();
-        if away.is_empty() { Ok(()) } else { Err(format!("{} is not where it was", away.join(", "))) }
+        let away: Vec<_> = away
+            .map(|disk| match now.get(&disk.target) {
+                Some(one) => format!("{} uses {}", disk.target, one.file.display()),
+                None => format!("{} has no file", disk.target),
+            })
+            .collect();
+        match (away.is_empty(), back) {
+            (true, _) => Ok(()),
+            (false, Ok(())) => Err(away.join(", ")),
+            (false, Err(why)) => Err(format!("{} ({why})", away.join(", "))),
+        }
+    }
+
+    /// Brings disks that have changed over back to their old files.
+    async fn copy_back(&self, disks: &[&Disk]) -> Result<(), String> {
+        for disk in disks {
+            self.begin_copy(disk, &disk.before).await?;
+        }
+        if !disks.is_empty() {
+            self.wait_for(disks).await?;
+        }
+        for disk in disks {
+            self.call(&["blockjob", &self.uuid, &disk.target, "--pivot"]).await?;
+        }
+        Ok(())
     }
 
     async fn wait_for(&self, disks: &[&Disk]) -> Result<(), String> {

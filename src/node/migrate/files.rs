@@ -17,7 +17,7 @@ pub struct Files {
     /// Words for virsh.
     pub options: Vec<String>,
     /// The domain as it is to be there, while virsh may read it.
-    domain: Option<tempfile::NamedTempFile>,
+    domains: Vec<tempfile::NamedTempFile>,
 }
 
 /// For what was made to be taken away; the driver ends us half a minute after its TERM.
@@ -34,19 +34,20 @@ impl Files {
         self.options.extend([how.to_owned(), "--migrate-disks".to_owned(), all.join(",")]);
     }
 
-    /// The domain with its paths in another folder.
+    /// The domain with its paths in another folder; `option` tells virsh.
     ///
     /// # Errors
-    /// When that can't be made.
-    pub fn rewrite(&mut self, domain: &str, to: &str) -> Result<(), String> {
+    /// When that can't be made: a disk that was brought to the other folder must be used from there.
+    pub fn rewrite(&mut self, option: &str, domain: &str, storage: &storage::Storage) -> Result<(), String> {
         let document = Document::parse(domain).map_err(|error| error.to_string())?;
-        let text = relocate(&document, to).map_err(|error| error.to_string())?;
+        let text = relocate(&document, &storage.to).map_err(|error| error.to_string())?;
+        storage.used_by(&Document::parse(text.as_str()).map_err(|error| error.to_string())?)?;
         let mut file =
             tempfile::NamedTempFile::new().map_err(|error| format!("no temporary file: {error}"))?;
         std::io::Write::write_all(&mut file, text.as_bytes())
             .map_err(|error| format!("a temporary file: {error}"))?;
-        self.options.extend(["--xml".to_owned(), file.path().to_string_lossy().into_owned()]);
-        self.domain = Some(file);
+        self.options.extend([option.to_owned(), file.path().to_string_lossy().into_owned()]);
+        self.domains.push(file);
         Ok(())
     }
 

@@ -105,6 +105,12 @@ impl Migration<'_> {
         if !here.is_active() {
             return Err(self.failed("it does not run there"));
         }
+        if !here.runs() && !source.ever_ran(&uuid).await.map_err(failed)? {
+            return Err(self.failed(
+                "it stands still and never ran since it came to this host; QEMU up to 9.2 ends when it is to send such a guest: \
+                 let it run for a moment first (virsh resume)",
+            ));
+        }
         let domain = Document::parse(text.map_err(failed)?)
             .map_err(|error| self.failed(&format!("libvirt's XML of it: {error}")))?;
         let (persistent, there) = (persistent.map_err(failed)?, there.map_err(failed)?);
@@ -196,10 +202,13 @@ impl Migration<'_> {
         }
     }
 
-    /// Brings the files of the VM to the target, when it sees others.
+    /// Brings the files of the VM to the target, when it sees others or the VM goes to another datastore, too.
     async fn take_files(&self, found: &Found) -> Result<Files, String> {
         let mut files = Files::default();
-        if self.action.shared || self.from_afar {
+        if self.from_afar && self.action.changes_datastore() {
+            return Err("only the script migrate can move a VM to another datastore".to_owned());
+        }
+        if self.from_afar || (self.action.shared && !self.action.changes_datastore()) {
             return Ok(files);
         }
         let from = self.action.from.clone().or_else(|| after::folder_of(&found.domain));
@@ -208,8 +217,13 @@ impl Migration<'_> {
         let storage = storage::plan(&self.tools, &found.domain, &from, &to, self.settings.ask).await?;
         files.fills(&storage);
         if Path::new(&from).components().ne(Path::new(&to).components()) {
-            let args = ["dumpxml", "--migratable", "--security-info", &found.pair.uuid];
-            files.rewrite(&found.pair.source.call(args).await?, &to)?;
+            let uuid = found.pair.uuid.as_str();
+            let args = ["dumpxml", "--migratable", "--security-info", uuid];
+            files.rewrite("--xml", &found.pair.source.call(args).await?, &storage)?;
+            if found.persistent {
+                let args = ["dumpxml", "--inactive", "--migratable", "--security-info", uuid];
+                files.rewrite("--persistent-xml", &found.pair.source.call(args).await?, &storage)?;
+            }
         }
         files.at = Some(copy::Where::Host(self.action.target.clone(), self.remote.to_owned()));
         let stall = self.settings.stall.unwrap_or(self.settings.ask);
@@ -268,6 +282,9 @@ impl Migration<'_> {
                 return Attempt { ended, place: Place::Target(None), seen: Some(there) };
             }
         }
+        if ended.result.is_err() && !ended.split {
+            self.stop_job(pair).await;
+        }
         let patience = if ended.result.is_ok() { CONTENT } else { Duration::MAX };
         let patience = patience.min(self.settings.settle);
         let place = match pair.place(patience, self.term, self.voice).await {
@@ -278,6 +295,19 @@ impl Migration<'_> {
             place => place,
         };
         Attempt { ended, place, seen: None }
+    }
+
+    /// virsh has ended. Peer to peer the migration would go on without it.
+    async fn stop_job(&self, pair: &Pair) {
+        let hurried = if self.term.is_cancelled() { super::truth::HURRIED } else { self.settings.ask };
+        let source = pair.source.hurried(hurried);
+        if let Ok(Some(job)) = source.job(&pair.uuid).await
+            && job.is_migration()
+        {
+            self.voice.info("virsh has ended, the migration has not: it is aborted");
+            // What became of it is asked next.
+            let _ = source.call(["domjobabort", &pair.uuid]).await;
+        }
     }
 
     /// Reads the snapshots, and keeps in the VM's folder those that it does not hold yet.

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Job {
     /// libvirt's number of the kind: 0 none, 1 bounded, 2 unbounded, 3 completed, 4 failed, 5 cancelled.
     pub kind: u64,
+    /// libvirt's number of what is done: 5 is a migration to another host.
+    pub operation: u64,
     /// Milliseconds since it began.
     pub elapsed: u64,
     /// Milliseconds for which the guest will stand still (while it runs) or stood still (at the end).
@@ -45,6 +47,7 @@ impl Job {
             let Ok(value) = value.trim().parse::<u64>() else { continue };
             match name.trim() {
                 "Job type" => (job.kind, found) = (value, true),
+                "operation" => job.operation = value,
                 "time_elapsed" => job.elapsed = value,
                 "downtime" => job.downtime = value,
                 "memory_total" => job.memory_total = value,
@@ -69,6 +72,12 @@ impl Job {
     #[must_use]
     pub fn runs(&self) -> bool {
         matches!(self.kind, 1 | 2)
+    }
+
+    /// Whether a migration to another host is under way.
+    #[must_use]
+    pub fn is_migration(&self) -> bool {
+        self.runs() && self.operation == 5
     }
 
     /// Bytes that went over the network so far.
@@ -186,7 +195,9 @@ mod tests {
     #[test]
     fn it_reads_what_libvirt_prints() {
         let job = Job::read(RUNNING).expect("a job");
-        assert!(job.runs());
+        assert!(job.runs() && job.is_migration());
+        let backup = Job::read(&RUNNING.replace("operation: 5", "operation: 9")).expect("a job");
+        assert!(backup.runs() && !backup.is_migration());
         assert_eq!((job.elapsed, job.downtime, job.iteration), (5413, 300, 1));
         assert_eq!((job.memory_total, job.memory_remaining), (139_010_048, 97_783_808));
         assert_eq!(job.dirty_rate, 409_600);

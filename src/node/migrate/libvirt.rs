@@ -176,6 +176,17 @@ impl Libvirt {
         self.call(["domjobinfo", uuid, "--rawstats"]).await.map(|text| Job::read(&text))
     }
 
+    /// Whether the domain's processors ever ran in this process of QEMU; they have less than 50 ms when it only arrived.
+    ///
+    /// # Errors
+    /// As [`Libvirt::call`].
+    pub async fn ever_ran(&self, uuid: &str) -> Result<bool, String> {
+        let text = self.call(["domstats", "--raw", "--nowait", "--vcpu", uuid]).await?;
+        let times = text.lines().filter_map(|line| line.trim().strip_prefix("vcpu.")?.split_once(".time="));
+        let nanoseconds: u64 = times.filter_map(|(_, time)| time.parse::<u64>().ok()).sum();
+        Ok(nanoseconds >= 50_000_000)
+    }
+
     /// Whether the domain has a definition that outlives it.
     ///
     /// # Errors
@@ -211,6 +222,17 @@ mod tests {
         assert!(domain("=kvmad=A!\n").await.is_err(), "there, but in what state?");
         let down = libvirt(|_| Err((1, "error: failed to connect".into()))).domain(A).await;
         assert_eq!(down, Err("libvirt of node2: virsh failed (exit status 1): failed to connect".into()));
+    }
+
+    #[tokio::test]
+    async fn a_guest_that_only_arrived_never_ran() {
+        // As libvirt 9.0.0 prints it: before, and after it ran for a second.
+        let stats = "Domain: 'one-7'\n  vcpu.current=2\n  vcpu.0.state=1\n  vcpu.0.time=TIME\n  vcpu.0.delay=22901812\n  vcpu.1.time=0\n";
+        let ran = |time: &'static str| async move {
+            libvirt(move |_| Ok(stats.replace("TIME", time))).ever_ran(A).await
+        };
+        assert_eq!(ran("0").await, Ok(false));
+        assert_eq!(ran("280000000").await, Ok(true));
     }
 
     #[tokio::test]

@@ -81,7 +81,10 @@ pub async fn plan(
         let real = fs::canonicalize(path).map_err(|error| format!("disk {target}, {path}: {error}"))?;
         let Some(inside) = real.strip_prefix(&folder).ok().filter(|_| disk.attribute("type") == Some("file"))
         else {
-            storage.need.push(path.to_owned());
+            // A link in the folder goes along; what it points to must be there.
+            let by_name = Path::new(path).components().collect::<PathBuf>();
+            let linked = by_name.starts_with(&folder) || by_name.starts_with(from);
+            storage.need.push(if linked { real.display().to_string() } else { path.to_owned() });
             continue;
         };
         let device = disk.attribute("device").unwrap_or("disk").to_owned();
@@ -143,6 +146,33 @@ impl Storage {
     #[must_use]
     pub fn layered(&self) -> bool {
         self.disks.iter().any(|disk| disk.layered)
+    }
+
+    /// Whether `domain` uses every disk that goes along where it is brought to.
+    ///
+    /// # Errors
+    /// The disk that it does not.
+    pub fn used_by(&self, domain: &Document) -> Result<(), String> {
+        let clean = |path: &str| Path::new(path).components().collect::<PathBuf>();
+        let disks = domain.root().children("devices").flat_map(|devices| devices.children("disk"));
+        let used: BTreeMap<String, PathBuf> =
+            disks.filter_map(|disk| source_of(disk).map(|(path, target)| (target, clean(path)))).collect();
+        match self.disks.iter().chain(&self.read_only).find(|disk| {
+            let there = used.get(&disk.target);
+            // A link in the folder leads to its file.
+            let links = there.is_some_and(|path| {
+                self.requests.iter().any(|(request, _)| {
+                    matches!(request, Request::Link { path: link, .. } if clean(link) == *path)
+                })
+            });
+            !links && there != Some(&clean(&disk.file))
+        }) {
+            Some(disk) => Err(format!(
+                "disk {}, {}: its file lies in no folder of the VM as OpenNebula names them, so it can't go to {}",
+                disk.target, disk.before, self.to
+            )),
+            None => Ok(()),
+        }
     }
 
     fn walk(
@@ -304,6 +334,32 @@ mod tests {
         assert_eq!(storage.need, [path]);
         assert!(storage.disks.is_empty());
         assert_eq!((storage.read_only.len(), storage.read_only[0].target.as_str()), (1, "hda"));
+    }
+
+    #[tokio::test]
+    async fn what_a_link_in_the_folder_points_to_must_be_there_not_the_link() {
+        let outside = tempfile::NamedTempFile::new().expect("a file");
+        let path = outside.path().to_path_buf();
+        let disk = "<disk type='file'><source file='HOME/disk.3'/><target dev='vda'/></disk>";
+        let image = r#"[{"virtual-size": 512, "filename": "x", "format": "raw"}]"#;
+        let link = |at: &Path| symlink(&path, at.join("disk.3")).expect("a link");
+        let storage = planned(disk, link, image).await.expect("a plan");
+        assert_eq!(storage.need, [path.display().to_string()]);
+        assert_eq!(storage.requests.len(), 1, "the link goes along");
+    }
+
+    #[tokio::test]
+    async fn a_domain_that_would_use_the_old_files_is_found() {
+        let storage = planned(DISK, layers, CHAIN).await.expect("a plan");
+        let domain = |file: &str| {
+            let disk = DISK.replace("HOME/disk.0.snap/1", file);
+            Document::parse(format!("<domain><devices>{disk}</devices></domain>")).expect("a domain")
+        };
+        assert_eq!(storage.used_by(&domain("/ds//101/7/disk.0.snap/1")), Ok(()));
+        assert_eq!(storage.used_by(&domain("/ds/101/7/disk.0")), Ok(()), "a link to it");
+        for wrong in ["/ds/100/7/disk.0.snap/1", "/ds/101/7/disk.0.snap/0"] {
+            assert!(storage.used_by(&domain(wrong)).expect_err("refused").contains("vda"), "{wrong}");
+        }
     }
 
     #[tokio::test]

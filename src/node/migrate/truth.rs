@@ -77,7 +77,12 @@ impl Pair {
             if let Some(place) = self.told(next, &source, &target) {
                 return place;
             }
-            if next != Next::Wait {
+            if next == Next::DestroyTarget && !pair.quiet(voice).await {
+                // As long as the source still sends, the target's may come to run at any moment.
+                if over {
+                    return Place::Unknown(seen(self, &source, &target));
+                }
+            } else if next != Next::Wait {
                 moves += 1;
                 let failed = pair.act(next, voice).await.err();
                 if let Some(why) = &failed {
@@ -94,6 +99,25 @@ impl Pair {
 
     fn hurried(&self) -> Self {
         Self { source: self.source.hurried(HURRIED), target: self.target.hurried(HURRIED), ..self.clone() }
+    }
+
+    /// Whether the source does not send (any more), and the target's copy still never ran. A migration that goes on is
+    /// aborted: peer to peer it does so without virsh.
+    async fn quiet(&self, voice: &Voice) -> bool {
+        match self.source.job(&self.uuid).await {
+            Ok(Some(job)) if job.is_migration() => {
+                voice.info("the migration still goes on: it is aborted");
+                let _ = self.source.call(["domjobabort", &self.uuid]).await;
+                false
+            }
+            // It may have arrived between the look at the hosts and the one at the job.
+            Ok(_) => {
+                let (source, target) = self.sides().await;
+                let known = Known { ran: self.ran, free: self.free, asked: Asked::Well };
+                judge(known, &source, &target) == Next::DestroyTarget
+            }
+            Err(_) => false,
+        }
     }
 
     async fn sides(&self) -> (Side, Side) {

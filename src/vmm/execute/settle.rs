@@ -16,6 +16,9 @@ use super::{Run, text};
 const QUESTION: Duration = Duration::from_secs(20);
 /// How long both sides may say that the VM is there: a migration that is being given up.
 const BOTH: Duration = Duration::from_secs(15);
+/// How long a migration that goes on without its script is waited for: peer to peer or with post-copy libvirt brings it
+/// to an end by itself.
+const MOVING: Duration = Duration::from_secs(900);
 /// Between two questions.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -24,6 +27,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 enum Says {
     /// It runs there, not only on its way: `poll` of ours can tell that.
     Runs,
+    /// It is there, and a migration of it to another host goes on.
+    Moves,
     /// It is there.
     Here,
     Gone,
@@ -34,7 +39,7 @@ impl<'a> Run<'a> {
     /// Decides what became of `step`, of which only `failed` is known.
     pub(super) async fn settle(&mut self, step: &'a Step, failed: Failed) -> Result<String, Failed> {
         let Some(settle) = &step.settle else { return Err(failed) };
-        match self.ask(settle).await {
+        match self.ask(settle, failed.lost).await {
             (Says::Runs | Says::Here, Says::Gone) => {
                 let text = format!("{}; but the VM is where {} brings it", failed.text, step.name);
                 self.log(Severity::Warning, &text);
@@ -49,6 +54,11 @@ impl<'a> Run<'a> {
                 Ok(String::new())
             }
             (Says::Gone, _) => Err(Failed { sure: true, ..failed }),
+            _ if matches!(settle, Settle::Unknowable) => {
+                self.done.clear();
+                let text = format!("{}; nothing was undone, look at host {}", failed.text, self.plan.host);
+                Err(Failed { text, sure: true, ..failed })
+            }
             _ => {
                 // Nobody knows where the VM is: what was done for either side may be in use.
                 self.done.clear();
@@ -65,23 +75,32 @@ impl<'a> Run<'a> {
         }
     }
 
-    async fn ask(&self, settle: &Settle) -> (Says, Says) {
+    async fn ask(&self, settle: &Settle, lost: bool) -> (Says, Says) {
         let Settle::Ask { after: at_target, before: at_source } = settle else {
             return (Says::Nothing, Says::Nothing);
         };
-        let until = Instant::now() + BOTH;
+        let begin = Instant::now();
         loop {
             let after = self.question(at_target).await;
-            if after == Says::Gone {
+            // Where the connection was lost the script was ended properly, and the source would only be silent.
+            if after == Says::Gone && lost {
                 return (after, Says::Nothing);
             }
             let before = self.question(at_source).await;
-            let there = |says| matches!(says, Says::Runs | Says::Here);
+            if before == Says::Moves && begin.elapsed() < MOVING && !self.context.cancel.is_cancelled() {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            let there = |says| matches!(says, Says::Runs | Says::Moves | Says::Here);
+            if after == Says::Gone && before == Says::Gone {
+                // It may have arrived between the two questions.
+                return (self.question(at_target).await, before);
+            }
             if after == Says::Here && before == Says::Nothing {
                 // The silence took its time, in which the source has given up or the VM has arrived.
                 return (self.question(at_target).await, before);
             }
-            if !(there(after) && there(before)) || Instant::now() > until {
+            if !(there(after) && there(before)) || begin.elapsed() > BOTH {
                 return (after, before);
             }
             tokio::time::sleep(PAUSE).await;
@@ -98,8 +117,10 @@ impl<'a> Run<'a> {
             asks: true,
         };
         let Ok(output) = self.carry_out(step, &manner).await else { return Says::Nothing };
+        let says = |wanted| output.split_whitespace().any(|word| word == wanted);
         match text::polled_state(&output) {
-            Some('a') if output.split_whitespace().any(|word| word == "RUNS=yes") => Says::Runs,
+            Some('a' | 'p' | 'e') if says("MOVES=yes") => Says::Moves,
+            Some('a') if says("RUNS=yes") => Says::Runs,
             Some('a' | 'p') => Says::Here,
             Some('d') => Says::Gone,
             _ => Says::Nothing,
