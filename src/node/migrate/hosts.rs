@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::action::Action;
 use super::files::Files;
 use super::job::{Job, time};
-use super::libvirt::{Domain, Libvirt};
+use super::libvirt::{Domain, Known, Libvirt};
 use super::settings::{Remedy, Settings};
 use super::snapshots::Snapshots;
 use super::transfer::{Ended, Transfer, arguments};
@@ -17,6 +17,7 @@ use super::transport::{data_uri, libvirt_uri};
 use super::truth::{Pair, Place};
 use super::voice::Voice;
 use super::{End, after, copy, datastore, storage};
+use crate::node::monitor::virsh::is_uuid;
 use crate::node::tools::Tools;
 use crate::template::xml::Document;
 
@@ -47,6 +48,7 @@ struct Found {
     persistent: bool,
     domain: Document,
     data: Option<String>,
+    snapshots: Snapshots,
 }
 
 /// One run of virsh and what came of it.
@@ -92,16 +94,19 @@ impl Migration<'_> {
         let (source, target) = self.sides().map_err(failed)?;
         let data =
             data_uri(self.kvmrc, &self.action.target).map_err(|error| self.failed(&error.to_string()))?;
-        let Some((uuid, name)) = source.find(&self.action.id).await.map_err(failed)? else {
+        let Some(uuid) = self.uuid(&source).await.map_err(failed)? else {
             return Err(self.not_here(&target).await);
         };
-        let (here, text, persistent, there) = tokio::join!(
-            source.domain(&uuid),
+        // Each call is a program and a connection: all at once.
+        let (known, text, snapshots, there) = tokio::join!(
+            source.known(&uuid),
             source.call(["dumpxml", &uuid]),
-            source.is_persistent(&uuid),
+            Snapshots::read(&source, &uuid),
             target.domain(&uuid)
         );
-        let here = here.map_err(failed)?;
+        let Some(Known { name, domain: here, persistent }) = known.map_err(failed)? else {
+            return Err(self.not_here(&target).await);
+        };
         if !here.is_active() {
             return Err(self.failed("it does not run there"));
         }
@@ -113,14 +118,23 @@ impl Migration<'_> {
         }
         let domain = Document::parse(text.map_err(failed)?)
             .map_err(|error| self.failed(&format!("libvirt's XML of it: {error}")))?;
-        let (persistent, there) = (persistent.map_err(failed)?, there.map_err(failed)?);
+        let (snapshots, there) = (snapshots.map_err(failed)?, there.map_err(failed)?);
         if there.is_active() {
             return Err(
                 self.failed("the target has a running domain of the same uuid, which was not touched")
             );
         }
         let pair = Pair { source, target, uuid, ran: here.runs(), free: there == Domain::Gone };
-        Ok(Found { pair, name, persistent, domain, data })
+        Ok(Found { pair, name, persistent, domain, data, snapshots })
+    }
+
+    /// uuid of the domain; the source has it surely only when it was asked for by name.
+    async fn uuid(&self, source: &Libvirt) -> Result<Option<String>, String> {
+        let id = self.action.id.to_ascii_lowercase();
+        if is_uuid(&id) {
+            return Ok(Some(id));
+        }
+        Ok(source.find(&self.action.id).await?.map(|(uuid, _)| uuid))
     }
 
     fn sides(&self) -> Result<(Libvirt, Libvirt), String> {
@@ -155,22 +169,20 @@ impl Migration<'_> {
     }
 
     async fn carry_out(&self, found: &Found) -> End {
-        let snapshots = match self.read_snapshots(found).await {
-            Ok(snapshots) => snapshots,
-            Err(why) => return self.failed(&why),
-        };
+        let snapshots = &found.snapshots;
+        self.keep_snapshots(found);
         let files = match self.take_files(found).await {
             Ok(files) => files,
             Err(why) => return self.failed(&why),
         };
         if let Err(why) = snapshots.forget(&found.pair.source, &found.pair.uuid).await {
-            self.return_snapshots(&snapshots, &found.pair).await;
+            self.return_snapshots(snapshots, &found.pair).await;
             let left = files.undo().await;
             return self.failed(&format!("its snapshots can't be carried over: {why}{left}"));
         }
         let pair = &found.pair;
         if self.term.is_cancelled() {
-            self.return_snapshots(&snapshots, pair).await;
+            self.return_snapshots(snapshots, pair).await;
             return self.failed(&format!("the driver ended it before it began{}", files.undo().await));
         }
         let downtime =
@@ -178,21 +190,21 @@ impl Migration<'_> {
         let Attempt { ended, place, seen } = self.transfer(found, &files.options).await;
         match place {
             Place::Target(warning) => {
-                self.arrived(found, &snapshots, &ended, warning, seen).await;
+                self.arrived(found, &ended, warning, seen).await;
                 End::Done
             }
             Place::Source { text, clean } => {
-                self.return_snapshots(&snapshots, pair).await;
+                self.return_snapshots(snapshots, pair).await;
                 after::restore_downtime(&pair.source, &pair.uuid, downtime).await;
                 let left = if clean { files.undo().await } else { files.left() };
                 self.failed(&format!("{}; {text}{left}", why(&ended)))
             }
             Place::NotTarget(text) => {
-                self.snapshots_left(&snapshots);
+                self.snapshots_left(snapshots);
                 self.failed(&format!("{}; {text}{}", why(&ended), files.left()))
             }
             Place::Unknown(text) => {
-                self.snapshots_left(&snapshots);
+                self.snapshots_left(snapshots);
                 let text = format!("{}; {text}{}", why(&ended), files.left());
                 match self.failed(&text) {
                     End::Failed(text) => End::Unknown(text),
@@ -310,15 +322,13 @@ impl Migration<'_> {
         }
     }
 
-    /// Reads the snapshots, and keeps in the VM's folder those that it does not hold yet.
-    async fn read_snapshots(&self, found: &Found) -> Result<Snapshots, String> {
-        let snapshots = Snapshots::read(&found.pair.source, &found.pair.uuid).await?;
+    /// Keeps in the VM's folder the snapshots that it does not hold yet.
+    fn keep_snapshots(&self, found: &Found) {
         if let Some(folder) = after::folder_of(&found.domain).filter(|_| !self.from_afar)
-            && let Err(why) = snapshots.keep(Path::new(&folder))
+            && let Err(why) = found.snapshots.keep(Path::new(&folder))
         {
             self.voice.warning(&why);
         }
-        Ok(snapshots)
     }
 
     /// Gives them back to the source.
@@ -340,7 +350,6 @@ impl Migration<'_> {
     async fn arrived(
         &self,
         found: &Found,
-        snapshots: &Snapshots,
         ended: &Ended,
         warning: Option<String>,
         seen: Option<(Domain, Option<Job>)>,
@@ -373,7 +382,7 @@ impl Migration<'_> {
         let text = job.map_or_else(|| format!("took {}", time(ended.took)), |job| job.summary(ended.took));
         self.voice.info(&format!("domain {} is on host {}: {text}", found.name, target.host()));
         let folder = self.action.to.as_deref().or(self.action.from.as_deref()).unwrap_or("/");
-        snapshots.give_back(target, uuid, folder, self.voice).await;
+        found.snapshots.give_back(target, uuid, folder, self.voice).await;
         if self.settings.sync_time && !self.term.is_cancelled() {
             after::sync_time(target, uuid, &found.domain, self.voice).await;
         }

@@ -39,6 +39,17 @@ impl Domain {
     }
 }
 
+/// A domain that a host has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub domain: Domain,
+    /// It has a definition that outlives it.
+    pub persistent: bool,
+}
+
 /// libvirt of one host.
 #[derive(Clone)]
 pub struct Libvirt {
@@ -128,7 +139,7 @@ impl Libvirt {
     /// # Errors
     /// When libvirt did not say; that never means that it is gone.
     pub async fn domain(&self, uuid: &str) -> Result<Domain, String> {
-        let text = self.ask_state(uuid, "").await?;
+        let text = self.ask_state(uuid, "", "").await?;
         self.read_domain(&text, uuid)
     }
 
@@ -137,19 +148,36 @@ impl Libvirt {
     /// # Errors
     /// As [`Libvirt::domain`].
     pub async fn arrived(&self, uuid: &str) -> Result<(Domain, Option<Job>), String> {
-        let text =
-            self.ask_state(uuid, &format!("domjobinfo {uuid} --completed --rawstats; echo {MARK}; ")).await?;
+        let text = self
+            .ask_state(uuid, &format!("domjobinfo {uuid} --completed --rawstats; echo {MARK}; "), "")
+            .await?;
         let (job, rest) = text.split_once(MARK).unwrap_or_default();
         Ok((self.read_domain(rest, uuid)?, Job::read(job)))
     }
 
+    /// All that is asked of a domain before it is moved, in one call; `None` when libvirt has no such domain.
+    ///
+    /// # Errors
+    /// As [`Libvirt::domain`].
+    pub async fn known(&self, uuid: &str) -> Result<Option<Known>, String> {
+        let before = format!("list --all --persistent --uuid; echo {MARK}; ");
+        let text = self.ask_state(uuid, &before, " --name").await?;
+        let (persistent, rest) = text.split_once(MARK).unwrap_or_default();
+        let (state, list) = rest.split_once(MARK).unwrap_or_default();
+        let named = list.lines().filter_map(|line| line.trim().split_once(' '));
+        let Some((_, name)) = named.into_iter().find(|(one, _)| *one == uuid) else { return Ok(None) };
+        let domain = self.read_domain(&format!("{state}{MARK}{uuid}"), uuid)?;
+        let persistent = persistent.lines().any(|line| line.trim() == uuid);
+        Ok(Some(Known { name: name.to_owned(), domain, persistent }))
+    }
+
     /// The list comes last, because the status of the whole is that of the last command.
-    async fn ask_state(&self, uuid: &str, before: &str) -> Result<String, String> {
+    async fn ask_state(&self, uuid: &str, before: &str, listed: &str) -> Result<String, String> {
         if !is_uuid(uuid) {
             return Err(format!("{uuid:?} is no uuid of a domain"));
         }
-        self.call([format!("{before}domstats --raw --nowait --state {uuid}; echo {MARK}; list --all --uuid")])
-            .await
+        let state = format!("domstats --raw --nowait --state {uuid}");
+        self.call([format!("{before}{state}; echo {MARK}; list --all --uuid{listed}")]).await
     }
 
     fn read_domain(&self, text: &str, uuid: &str) -> Result<Domain, String> {
@@ -186,15 +214,6 @@ impl Libvirt {
         let nanoseconds: u64 = times.filter_map(|(_, time)| time.parse::<u64>().ok()).sum();
         Ok(nanoseconds >= 50_000_000)
     }
-
-    /// Whether the domain has a definition that outlives it.
-    ///
-    /// # Errors
-    /// As [`Libvirt::call`].
-    pub async fn is_persistent(&self, uuid: &str) -> Result<bool, String> {
-        let list = self.call(["list", "--all", "--persistent", "--uuid"]).await?;
-        Ok(list.lines().any(|line| line.trim() == uuid))
-    }
 }
 
 #[cfg(test)]
@@ -222,6 +241,22 @@ mod tests {
         assert!(domain("=kvmad=A!\n").await.is_err(), "there, but in what state?");
         let down = libvirt(|_| Err((1, "error: failed to connect".into()))).domain(A).await;
         assert_eq!(down, Err("libvirt of node2: virsh failed (exit status 1): failed to connect".into()));
+    }
+
+    #[tokio::test]
+    async fn what_is_known_of_a_domain_is_asked_in_one_call() {
+        let known = |text: &'static str| async move {
+            libvirt(move |_| Ok(text.replace("A!", A).replace("B!", B))).known(A).await
+        };
+        let stats = "Domain: 'one 7'\n  state.state=1\n  state.reason=1\n";
+        let text: &'static str =
+            Box::leak(format!("B!\n\n=kvmad=\n{stats}\n=kvmad=\nA! one 7\nB! x\n").into_boxed_str());
+        let one = Known { name: "one 7".to_owned(), domain: Domain::Active(1, 1), persistent: false };
+        assert_eq!(known(text).await, Ok(Some(one.clone())));
+        let text: &'static str = Box::leak(format!("A!\n{}", &text[2..]).into_boxed_str());
+        assert_eq!(known(text).await, Ok(Some(Known { persistent: true, ..one })));
+        assert_eq!(known("=kvmad=\n=kvmad=\nB! x\n").await, Ok(None));
+        assert!(known("=kvmad=\n=kvmad=\nA! x\n").await.is_err(), "there, but in what state?");
     }
 
     #[tokio::test]
