@@ -1,5 +1,5 @@
 //! A live migration through the driver against bare `virsh migrate` of the same guest, in one run, on the test bed:
-//! `benches/run migrate`. Nothing here is a verdict.
+//! `benches/run migrate`. Nothing here is a verdict. `KVMAD_BENCH_SHORT=yes` leaves out the long migrations.
 #![allow(missing_docs, clippy::print_stdout, clippy::disallowed_methods, dead_code)]
 
 #[path = "../../tests/migrate/console.rs"]
@@ -74,8 +74,10 @@ fn main() {
     // connections are there before
     pairs(&mut guest, &mut driver, 1, false);
     let mut report = Report::default();
-    let (by_us, by_virsh) = pairs(&mut guest, &mut driver, 2, true);
-    report.ratio("(f) migration limited to 20 s and more vs virsh migrate", by_us, by_virsh, "<= 1.1");
+    if std::env::var_os("KVMAD_BENCH_SHORT").is_none() {
+        let (by_us, by_virsh) = pairs(&mut guest, &mut driver, 2, true);
+        report.ratio("(f) migration limited to 20 s and more vs virsh migrate", by_us, by_virsh, "<= 1.1");
+    }
     let (by_us, by_virsh) = pairs(&mut guest, &mut driver, 6, false);
     report.ratio("(f) a short one vs virsh migrate", by_us, by_virsh, "");
     report.time("(f) what it takes longer", by_us.saturating_sub(by_virsh), "<= 1 s");

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::hosts::Migration;
 use super::job::{bytes, time};
 use super::libvirt::Libvirt;
+use super::migration::Migration;
 use super::receive::Made;
 use super::snapshots::Snapshots;
 use super::storage::{self, Disk, Storage};

@@ -1,45 +1,20 @@
 //! From one host to another.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
-use super::action::Action;
 use super::files::Files;
 use super::job::{Job, time};
 use super::libvirt::{Domain, Known, Libvirt};
-use super::settings::{Remedy, Settings};
+use super::migration::Migration;
+use super::settings::Remedy;
 use super::snapshots::Snapshots;
 use super::transfer::{Ended, Transfer, arguments};
-use super::transport::{data_uri, libvirt_uri};
+use super::transport::data_uri;
 use super::truth::{Pair, Place};
-use super::voice::Voice;
-use super::{End, after, copy, datastore, storage};
+use super::{End, after, copy, storage};
 use crate::node::monitor::virsh::is_uuid;
-use crate::node::tools::Tools;
 use crate::template::xml::Document;
-
-/// Everything a migration works with.
-pub struct Migration<'a> {
-    /// What is asked for.
-    pub action: &'a Action,
-    /// How.
-    pub settings: &'a Settings,
-    /// Variables of kvmrc, for those that have the name of a host in theirs.
-    pub kvmrc: &'a (dyn Fn(&str) -> Option<String> + Sync),
-    /// Where it is told.
-    pub voice: &'a Voice,
-    /// Cancelled when the driver wants an end.
-    pub term: &'a CancellationToken,
-    /// What starts programs.
-    pub tools: Arc<dyn Tools>,
-    /// This runs on the front-end: the source is another host, too.
-    pub from_afar: bool,
-    /// The folder of remotes on every host.
-    pub remote: &'a str,
-}
 
 /// The domain as it was found.
 struct Found {
@@ -63,29 +38,12 @@ struct Attempt {
 const CONTENT: Duration = Duration::from_secs(10);
 
 impl Migration<'_> {
-    /// Does it.
-    pub async fn run(&self) -> End {
-        if self.action.source == self.action.target {
-            return match self.sides() {
-                Ok((host, _)) if !self.from_afar => datastore::run(self, &host).await,
-                Ok(_) => {
-                    self.failed("only the script migrate can move a VM to another datastore of its host")
-                }
-                Err(why) => self.failed(&why),
-            };
-        }
+    /// To the other host.
+    pub async fn to_another_host(&self) -> End {
         match self.begin().await {
             Ok(found) => self.carry_out(&found).await,
             Err(end) => end,
         }
-    }
-
-    fn failed(&self, why: &str) -> End {
-        let (source, target) = (&self.action.source, &self.action.target);
-        End::Failed(format!(
-            "Could not migrate domain {} from host {source} to host {target}: {why}",
-            self.action.id
-        ))
     }
 
     /// Finds the domain and asks the target. Nothing is changed.
@@ -135,16 +93,6 @@ impl Migration<'_> {
             return Ok(Some(id));
         }
         Ok(source.find(&self.action.id).await?.map(|(uuid, _)| uuid))
-    }
-
-    fn sides(&self) -> Result<(Libvirt, Libvirt), String> {
-        let settings = self.settings;
-        let afar = |host| libvirt_uri(&settings.protocol, host).map_err(|error| error.to_string());
-        let near = if self.from_afar { afar(&self.action.source)? } else { settings.libvirt_uri.clone() };
-        let side = |host: &str, uri: &str| Libvirt::new(Arc::clone(&self.tools), host, uri, settings.ask);
-        let source = side(self.action.source.as_str(), &near);
-        let target = side(self.action.target.as_str(), &afar(&self.action.target)?);
-        Ok((source, target))
     }
 
     /// The source has no such domain: it may have been migrated by an earlier call whose answer was lost.

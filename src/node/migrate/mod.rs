@@ -2,7 +2,7 @@
 //! `migrate_local` load kvmrc and hand over to it.
 //!
 //! One file a job: what is asked ([`action`]), how ([`settings`], [`transport`]), each host's libvirt ([`libvirt`]), the
-//! migration itself ([`transfer`], [`job`], [`stall`]), the truth after trouble ([`judge`], [`truth`]), the snapshots
+//! migration itself ([`migration`], [`hosts`], [`transfer`], [`job`], [`stall`]), the truth after trouble ([`judge`], [`truth`]), the snapshots
 //! ([`snapshots`]), the files of local storage ([`storage`], [`image`], [`files`], [`copy`], [`receive`]), the move
 //! between datastores of a host ([`datastore`]), small things around it ([`after`]).
 
@@ -16,6 +16,7 @@ pub mod image;
 pub mod job;
 pub mod judge;
 pub mod libvirt;
+pub mod migration;
 pub mod receive;
 pub mod settings;
 pub mod snapshots;
@@ -37,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use crate::host::process;
 use crate::node::tools::Real;
 use action::Action;
-use hosts::Migration;
+use migration::Migration;
 use settings::Settings;
 use voice::Voice;
 
@@ -133,7 +134,14 @@ async fn migrate(args: &MigrateArgs, voice: &Voice) -> End {
         from_afar: args.from_afar,
         remote: &args.remote,
     };
-    migration.run().await
+    if action.source != action.target {
+        return migration.to_another_host().await;
+    }
+    match migration.sides() {
+        Ok((host, _)) if !args.from_afar => datastore::run(&migration, &host).await,
+        Ok(_) => migration.failed("only the script migrate can move a VM to another datastore of its host"),
+        Err(why) => migration.failed(&why),
+    }
 }
 
 /// TERM, INT and HUP ask for the end: the driver is gone, has cancelled the action, or its time is over.
