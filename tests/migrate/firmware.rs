@@ -58,8 +58,8 @@ fn never_ran(guest: &mut Guest, driver: &mut Driver) {
 }
 
 #[test]
-#[ignore = "needs the test bed: make test"]
-fn variables_of_the_firmware_are_kept_on_shared_storage() {
+#[ignore = "needs the test bed: make soak"]
+fn soak_variables_of_the_firmware_are_kept_on_shared_storage() {
     with_variables(7160, Storage::Shared);
 }
 
