@@ -59,7 +59,7 @@ fn over_tcp_with_local_storage() {
 fn soak_there_and_back_every_way() {
     for (id, protocol, storage, rounds) in [
         (7104, "qemu+ssh", Storage::Shared, 10),
-        (7105, "qemu+ssh", Storage::Local, 10),
+        (7105, "qemu+ssh", Storage::Local, 5),
         (7106, "qemu+tcp", Storage::Local, 5),
     ] {
         there_and_back(protocol, storage, id, rounds);
