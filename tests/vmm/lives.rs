@@ -285,3 +285,28 @@ async fn a_lost_migration_is_judged_by_where_the_vm_is() {
     assert!(failure(&ran).contains("look at host1 and host2; nothing was undone"), "{}", failure(&ran));
     assert!(!ran.lines.iter().any(|line| line.contains("failmigrate") || line.contains("/clean")));
 }
+
+#[tokio::test]
+async fn a_migration_that_goes_on_without_its_script_is_waited_for() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    // `moving` looks at the source, then it has left it
+    let goes_on = |moving: u32, target: &'static str, source: &'static str| {
+        let looks = AtomicU32::new(0);
+        move |line: &str, _: &Job| match line {
+            _ if line.contains("/migrate") => ends(Ending::Signaled(9)),
+            _ if line.contains("host2 vmm/kvm/poll") => {
+                good(if looks.load(Ordering::Relaxed) < moving { "STATE=d" } else { target })
+            }
+            _ if line.contains("host1 vmm/kvm/poll") && looks.fetch_add(1, Ordering::Relaxed) < moving => {
+                good("MOVES=yes RUNS=yes STATE=a")
+            }
+            _ if line.contains("host1 vmm/kvm/poll") => good(source),
+            _ => good(""),
+        }
+    };
+    let ran = run(26, goes_on(2, "RUNS=yes STATE=a", "STATE=d")).await;
+    assert_eq!(success(&ran), "-", "it arrived in the end");
+    let ran = run(26, goes_on(2, "STATE=d", "RUNS=yes STATE=a")).await;
+    assert!(failure(&ran).contains("signal"), "{}", failure(&ran));
+    assert_eq!(scripts(&ran).last().map(String::as_str), Some("~ local tm/dummy/failmigrate"));
+}

@@ -53,7 +53,7 @@ impl<'a> Run<'a> {
                 self.log(Severity::Warning, &text);
                 Ok(String::new())
             }
-            (Says::Gone, _) => Err(Failed { sure: true, ..failed }),
+            (Says::Gone, before) if before != Says::Moves => Err(Failed { sure: true, ..failed }),
             _ if matches!(settle, Settle::Unknowable) => {
                 self.done.clear();
                 let text = format!("{}; nothing was undone, look at host {}", failed.text, self.plan.host);
