@@ -304,8 +304,8 @@ fn a_vm_goes_back_to_a_snapshot_with_its_tpm_and_takes_its_state_along() {
     const UUID: &str = "6b766d61-6401-4000-8000-000000006010";
     let node = Node::new(NODE, 6010);
     let mut vm = Vm::new(&node, Caller::Ours, 6010);
-    if node.root("command -v swtpm swtpm_setup").status != Some(0) {
-        println!("left out: swtpm and swtpm-tools are not installed");
+    if node.root("command -v swtpm_setup && grep swtpm_user /etc/libvirt/qemu.conf").status != Some(0) {
+        println!("left out: the bed is older than this test (tests/testbed/down, then up)");
         return;
     }
     without_guest(&vm);
