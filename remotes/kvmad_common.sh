@@ -4,12 +4,14 @@
 #   . "${BASH_SOURCE[0]%/*}/../../kvmad_common.sh" || exit 1
 #   set -euo pipefail
 #
-# It loads etc/vmm/kvm/kvmrc as shell, every variable exported, then fills in what is not set.
+# It loads etc/vmm/kvm/kvmrc as shell, every variable exported, then fills in what is not set. What only some scripts
+# need stands in kvmad/*.sh. Every action waits for what is done here: no process is started that can be done without.
 #
 # Messages go to stderr. A line "ERROR: script: text" (or INFO, DEBUG) is one for the VM's log; a line without
 # such a word is the reason that the user sees. Results, and nothing else, go to stdout.
 
-REMOTE=$(cd -- "${BASH_SOURCE[0]%/*}" && pwd) || exit 1
+REMOTE=${BASH_SOURCE[0]%/*/*/../../kvmad_common.sh} # of a script two folders below, as the driver calls it
+[[ $REMOTE == /* && $REMOTE != *.sh ]] || REMOTE=$(cd -- "${BASH_SOURCE[0]%/*}" && pwd) || exit 1
 SCRIPT=${0##*/}
 PATH=$PATH:/usr/bin:/bin:/usr/sbin:/sbin
 
@@ -65,6 +67,7 @@ at_end() {
     trap - EXIT
     trap '' TERM INT HUP
     set +e
+    stop_child "$CHILD"
     for step in "${UNDO[@]}"; do "$step"; done
     stop_child "$LISTENER"
     exit "$status"
@@ -87,16 +90,11 @@ trap : PIPE # whoever listens may be gone; what must be undone is undone all the
 
 # ---------------------------------------------------------------------------------------------- calls
 
-# The errors of a call are kept in a file without a name; it is opened anew, and so emptied, for each.
-open_errors() {
-    local file=${TMPDIR:-/tmp}/kvmad.$BASHPID.$RANDOM$RANDOM
-    # noclobber: only a file that was not there
-    if ! (umask 077 && set -C && : >"$file") || ! exec {ERRORS}<>"$file"; then
-        fail "Can't make a temporary file in ${TMPDIR:-/tmp} on host $HOST"
-    fi
-    rm -f -- "$file"
-}
-open_errors
+# The errors of a call are kept in a file without a name; it is opened anew, and so emptied, for each. bash makes such a
+# file for a text that no pipe can hold.
+printf -v TEXT '%66000s' ''
+exec {ERRORS}<<<"$TEXT" || fail "Can't make a temporary file in ${TMPDIR:-/tmp} on host $HOST"
+unset TEXT
 
 # ask ARGUMENT...: one call of virsh within VIRSH_TIMEOUT. Its stdout is in OUT; when it fails, the reason in WHY.
 ask() { give '' "$@"; }
@@ -139,14 +137,60 @@ patiently() {
 reason() {
     WHY='' SILENT=0
     (($1 != 0)) || return 0
-    WHY=$(<"/dev/fd/$ERRORS")
-    WHY=${WHY//$'\n'/; }
+    errors
     case $1 in
         124 | 137) SILENT=1 WHY="libvirt on host $HOST did not answer virsh ${3%% *} within $2 s${WHY:+; $WHY}" ;;
         126 | 127) WHY="virsh can't be run on host $HOST; $WHY" ;;
         *) WHY=${WHY:-virsh ${3%% *} failed with status $1} ;;
     esac
     return 1
+}
+
+# errors: what the last call wrote to its stderr, in WHY.
+errors() {
+    WHY=$(<"/dev/fd/$ERRORS")
+    WHY=${WHY//$'\n'/; }
+}
+
+# A conversation with one virsh, where one call depends on what those before it said: open_virsh, hear, tell.
+
+# open_virsh LIMIT CALLS: starts it, for LIMIT seconds at most. CALLS are separated by "; "; "echo $MARK" is where hear
+# stops, and the one behind it reads /dev/stdin.
+open_virsh() {
+    LIMIT=$1
+    : >"/dev/fd/$ERRORS"
+    exec {TO_VIRSH}<> <(:) # a pipe
+    exec {FROM_VIRSH}< <(
+        exec timeout --foreground --kill-after=5 "$1" stdbuf -o0 virsh --quiet --connect "$LIBVIRT_URI" "$2" \
+            <"/dev/fd/$TO_VIRSH" {TO_VIRSH}>&- 2>>"/dev/fd/$ERRORS"
+    )
+    CHILD=$!
+}
+
+# hear CALL: what it says up to the mark into OUT, within VIRSH_TIMEOUT, and its errors so far into WHY. Fails (WHY) when
+# it ended before.
+hear() {
+    local status=0
+    IFS= read -r -d "$MARK" -t "$VIRSH_TIMEOUT" -u "$FROM_VIRSH" OUT || status=$?
+    errors
+    ((status != 0)) || return 0
+    exec {TO_VIRSH}>&-
+    if ((status > 128)); then stop_child "$CHILD" && status=124; else wait "$CHILD" || status=$?; fi
+    CHILD=''
+    reason "$status" "$VIRSH_TIMEOUT" "$1"
+}
+
+# tell TEXT CALL: gives it TEXT to read and awaits its end, which is that of its last call. What it says since the mark
+# goes to OUT, its errors to WHY, also when it succeeds.
+tell() {
+    local status=0
+    printf '%s' "$1" >&"$TO_VIRSH" || : # it may have ended
+    exec {TO_VIRSH}>&-
+    OUT=$(<"/dev/fd/$FROM_VIRSH")
+    wait "$CHILD" || status=$?
+    CHILD=''
+    reason "$status" "$LIMIT" "$2" || return 1
+    errors
 }
 
 # helper ARGUMENT...: kvmad-node of this CPU.
@@ -281,111 +325,6 @@ await_block_jobs() {
     while ((SECONDS < until)) && block_job "$1"; do sleep 0.5; done
 }
 
-# ---------------------------------------------------------------------------------------------- devices
-
-# device KIND [OPTION...] DOMAIN-XML: prints the XML of the device of the action for that domain.
-device() {
-    helper xml "${@:1:$#-1}" --running <(printf '%s' "${!#}") --defaults "$REMOTE/etc/vmm/kvm/vmm_exec_kvm.conf" <<<"$DOCUMENT"
-}
-
-# has_device DEVICE-XML: whether the domain in OUT has it: 0 yes, 1 no, 3 another is in its place.
-has_device() { helper xml has-device --device <(printf '%s' "$1") <<<"$OUT"; }
-
-# A device comes by one virsh: start_plug, await_domain, plug. It shows the domain, waits for the device on its stdin, attaches it
-# and shows the domain again.
-
-# start_plug: starts that virsh for domain ID.
-start_plug() {
-    local id=$ID
-    [[ $id =~ ^[A-Za-z0-9._-]+$ ]] || { uuid_of "$id" && id=$OUT; } || fail "$FAILED: $WHY"
-    exec {TO_PLUG}<> <(:) # a pipe
-    exec {FROM_PLUG}< <(
-        exec timeout --foreground --kill-after=5 "$VIRSH_TIMEOUT" stdbuf -o0 virsh --quiet --connect "$LIBVIRT_URI" \
-            "dumpxml $id; echo $MARK; attach-device $id /dev/stdin --live; dumpxml $id" \
-            <"/dev/fd/$TO_PLUG" {TO_PLUG}>&- 2>"/dev/fd/$ERRORS"
-    )
-    CHILD=$!
-}
-
-# await_domain: until the domain is in OUT; fails (WHY) when there is none.
-await_domain() {
-    local why
-    if IFS= read -r -d "$MARK" OUT <&"$FROM_PLUG" && [[ -n $OUT ]]; then return 0; fi
-    why=$(<"/dev/fd/$ERRORS")
-    plug ''
-    if ((SILENT == 0)) && [[ -n $why ]]; then WHY=${why//$'\n'/; }; fi
-    return 1
-}
-
-# plug DEVICE-XML: gives it to that virsh. The domain as it is then is in OUT, what virsh said in WHY.
-plug() {
-    local status=0
-    printf '%s' "$1" >&"$TO_PLUG" || : # it may have ended
-    exec {TO_PLUG}>&-
-    OUT=$(<"/dev/fd/$FROM_PLUG")
-    wait "$CHILD" || status=$?
-    CHILD=
-    reason "$status" "$VIRSH_TIMEOUT" attach-device || :
-    WHY=${WHY:-$(<"/dev/fd/$ERRORS")}
-    WHY=${WHY//$'\n'/; }
-}
-
-# unplugged TEST UNPLUG: waits until the guest has let go of a device of domain ID, after DETACH_TIMEOUT it fails
-# (WHY). TEST tells whether the domain in OUT has it (0 yes, 1 no), UNPLUG asks for it: once more after half the time.
-unplugged() {
-    local start=$SECONDS asked=0 refused='' status
-    listen "$ID" "$DETACH_TIMEOUT" device-removed
-    while :; do
-        status=0
-        if ask dumpxml "$ID"; then "$1" || status=$?; fi
-        if ((status == 1)); then return 0; fi
-        if ((asked == 0 || asked == 1 && (SECONDS - start) * 2 >= DETACH_TIMEOUT)); then
-            asked=$((asked + 1))
-            if "$2"; then refused=''; else refused=$WHY; fi
-            continue
-        fi
-        # What was refused at once is given up soon; it may be on its way all the same.
-        if ((SECONDS - start >= DETACH_TIMEOUT)) || { [[ -n $refused ]] && ((SECONDS - start >= 2)); }; then
-            WHY=${refused:-${WHY:-the guest has not let go of it within $DETACH_TIMEOUT s}}
-            return 1
-        fi
-        await_event "$ID" "$DETACH_TIMEOUT" device-removed
-    done
-}
-
-# ---------------------------------------------------------------------------------------------- snapshots
-
-# has_snapshot ID NAME: 0 yes, 1 no, 2 libvirt did not say (WHY).
-has_snapshot() {
-    ask snapshot-list "$1" --name || return 2
-    [[ $'\n'$OUT$'\n' == *$'\n'"$2"$'\n'* ]]
-}
-
-# stored FILE TEXT: complete on disk, or the file is as it was (WHY).
-stored() {
-    if (umask 077 && printf '%s\n' "$2" >"$1.new") && sync -- "$1.new" && mv -f -- "$1.new" "$1" && sync -- "${1%/*}"; then
-        return 0
-    fi
-    rm -f -- "$1.new"
-    WHY="can't write $1"
-    return 1
-}
-
-# keep_snapshot ID NAME FOLDER: what libvirt knows of the snapshot, passwords included, as FOLDER/NAME.xml.
-keep_snapshot() {
-    ask snapshot-dumpxml "$1" "$2" --security-info || return 1
-    stored "$3/$2.xml" "$OUT"
-}
-
-# note_current ID FOLDER: which snapshot the next one has as its parent.
-note_current() {
-    if ask snapshot-current "$1" --name && [[ -n $OUT ]]; then
-        stored "$2/snap.current" "$OUT" || log ERROR "$WHY"
-    else
-        rm -f -- "$2/snap.current"
-    fi
-}
-
 # ---------------------------------------------------------------------------------------------- around them
 
 # compact WHEN: gives the kernel back its caches and joins free memory, when kvmrc says so (START or STOP).
@@ -415,42 +354,12 @@ keep_tpm() {
     sudo -n "$REMOTE/vtpm_setup" backup "${values[1]}" "${values[2]}" >&2 || log ERROR "the state of the TPM could not be copied"
 }
 
-# redefine_snapshots UUID FOLDER: gives libvirt back the snapshots of the VM, which it forgot when the domain ended.
-redefine_snapshots() {
-    local files=("$2"/snap-*.xml) folder file note
-    [[ -e ${files[0]} ]] || return 0
-    folder=$(mktemp -d) || { log ERROR "no temporary folder, the snapshots are unknown to libvirt"; return 0; }
-    while IFS= read -r note; do log ERROR "$note"; done \
-        < <(helper xml snapshots --uuid "$1" --into "$folder" "${files[@]}" 2>&1)
-    for file in "$folder"/*.xml; do
-        [[ -e $file ]] || continue
-        ask snapshot-create "$1" "$file" --redefine || log ERROR "a snapshot is unknown to libvirt: $WHY"
-    done
-    rm -rf -- "$folder"
-    if [[ -s $2/snap.current ]]; then
-        ask snapshot-current "$1" "$(<"$2/snap.current")" || log ERROR "the current snapshot is unknown to libvirt: $WHY"
-    fi
-}
-
 # hook NAME TM_MAD ARGUMENT...: runs NAME.TM_MAD beside the script if there is one, with the document on stdin.
 hook() {
     local name=$1 manager=$2
     shift 2
     [[ $manager =~ ^[A-Za-z0-9_-]+$ && -x $REMOTE/vmm/kvm/$name.$manager ]] || return 0
     "$REMOTE/vmm/kvm/$name.$manager" "$@" <<<"$DOCUMENT" >&2
-}
-
-# agent REQUEST: asks the agent in the guest of domain ID; its answer is in OUT, the reason of a failure in WHY.
-agent() { ask qemu-agent-command "$ID" "$1" --timeout "$AGENT_TIMEOUT"; }
-
-# locked_exec COMMAND...: runs it while nothing else, the monitoring included, looks at the processes in guests.
-locked_exec() {
-    local lock status=0
-    { exec {lock}>>"$EXEC_FOLDER/.exec-lock"; } 2>/dev/null || fail "Can't open $EXEC_FOLDER/.exec-lock on host $HOST"
-    flock -w "$VIRSH_TIMEOUT" "$lock" || fail "Another program holds $EXEC_FOLDER/.exec-lock on host $HOST for $VIRSH_TIMEOUT s"
-    "$@" || status=$?
-    exec {lock}>&-
-    return "$status"
 }
 
 # sync_time ID: sets the guest's clock, when kvmrc says so. Its agent may need a while to come back: four tries
@@ -463,24 +372,3 @@ sync_time() {
             sleep 5
         done' sync_time "$LIBVIRT_URI" "$1" </dev/null >/dev/null 2>&1 &
 }
-
-# ceph_settings: from the datastore in DOCUMENT, else from etc/datastore/ceph/ceph.conf: IMAGE of the checkpoint of
-# VMID, RBD_FORMAT, and rbd with the datastore's user and configuration.
-ceph_settings() {
-    local values
-    if [[ -e $REMOTE/etc/datastore/ceph/ceph.conf ]]; then
-        # shellcheck source=/dev/null
-        . "$REMOTE/etc/datastore/ceph/ceph.conf" >&2 </dev/null
-    fi
-    mapfile -d '' -t values < <(helper xml each -0 DATASTORE/TEMPLATE POOL_NAME RBD_FORMAT CEPH_USER CEPH_CONF <<<"$DOCUMENT")
-    POOL_NAME=${values[0]:-${POOL_NAME:-one}} RBD_FORMAT=${values[1]:-${RBD_FORMAT:-}}
-    CEPH_OPTIONS=()
-    values[2]=${values[2]:-${CEPH_USER:-}} values[3]=${values[3]:-${CEPH_CONF:-}}
-    [[ -z ${values[2]} ]] || CEPH_OPTIONS+=(--id "${values[2]}")
-    [[ -z ${values[3]} ]] || CEPH_OPTIONS+=(--conf "${values[3]}")
-    [[ $POOL_NAME != -* ]] || fail "'$POOL_NAME' is no name of a Ceph pool"
-    # shellcheck disable=SC2034 # read by the hooks
-    IMAGE=$POOL_NAME/one-sys-$VMID-checkpoint
-}
-
-rbd() { command rbd "${CEPH_OPTIONS[@]}" "$@"; }

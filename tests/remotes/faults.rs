@@ -283,7 +283,7 @@ fn a_failed_deploy_leaves_a_domain_alone_that_it_did_not_start() {
 }
 
 #[test]
-fn deploy_names_what_the_host_lacks_before_libvirt_is_asked() {
+fn deploy_names_what_the_host_lacks_before_libvirt_is_asked_to_start_it() {
     let place = Place::new();
     let lacking = "<domain><name>one-7</name><os><loader>/nowhere/OVMF.fd</loader></os><devices><emulator>/nowhere/qemu</emulator></devices></domain>";
     let reason = deploy(&place, lacking).bad();
@@ -291,7 +291,8 @@ fn deploy_names_what_the_host_lacks_before_libvirt_is_asked() {
         reason.contains("/nowhere/OVMF.fd") && reason.contains("/nowhere/qemu") && reason.contains("h1"),
         "{reason}"
     );
-    assert!(place.calls().is_empty());
+    assert_eq!(place.count("create"), 0);
+    assert!(!place.path("ds/0/7").exists());
 }
 
 #[test]
@@ -340,8 +341,11 @@ fn values_in_a_domain_are_data() {
     let out =
         place.run("vmm/kvm/deploy", &[&format!("{folder}/deployment.0"), "h1", "7", "h1"], &document).good();
     assert_eq!(out.lines().count(), 1);
-    let created: Vec<_> = place.calls().into_iter().filter(|words| words[0] == "create").collect();
-    assert_eq!(created, [["create".to_owned(), format!("{folder}/deployment.0")]]);
+    assert_eq!(place.count("create"), 1);
+    for (file, what) in [(format!("{folder}/deployment.0"), "the file"), (place.text("domains"), "libvirt")] {
+        let found = std::process::Command::new("grep").args(["-rqF", name, &file]).status();
+        assert!(found.is_ok_and(|status| status.success()), "{what} has no {name}");
+    }
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn an_attach_to_no_domain_or_a_libvirt_that_hangs_says_so_once() {
         let start = Instant::now();
         let reason = attach(&place, "-", &attach_action()).bad();
         assert!(
-            reason.contains("libvirt on host h1 did not answer virsh attach-device within 1 s"),
+            reason.contains(&format!("libvirt on host h1 did not answer virsh {call} within 1 s")),
             "{reason}"
         );
         assert!(start.elapsed() < Duration::from_secs(15));

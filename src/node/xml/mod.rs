@@ -10,6 +10,7 @@ mod fits;
 mod path;
 pub(crate) mod relocate;
 pub(crate) mod snapshot;
+mod start;
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -58,14 +59,14 @@ pub enum Command {
         /// As for `get`
         path: Path,
     },
-    /// Make a domain ready for `virsh create`: links disk.N become what they point to, a missing uuid is set
+    /// Make a domain ready for `virsh create` and say what the start needs. Each of these ends with the character 0x1e: name,
+    /// uuid, folder of the VM, its file of firmware variables with format and template, kind of its TPM, what its VM asks
+    /// for (words of: cloud tpm vgpu), what it needs that this host does not have. Behind them stands the domain: links
+    /// disk.N are what they point to, a missing uuid is set
     Prepare {
-        /// Used when the domain names no uuid of its own
-        #[arg(long)]
-        uuid: String,
+        /// Document of the VM (vm.xml), if there is one
+        vm: PathBuf,
     },
-    /// Say which programs and files a domain needs that this host does not have
-    Missing,
     /// Move the paths of a domain from another system datastore to this one
     Relocate {
         /// Folder of the VM on this host: LOCATION/DATASTORE/VM
@@ -182,11 +183,7 @@ fn answer(command: Command, stdin: &mut dyn Read) -> Result<Vec<u8>, Failure> {
             }
             Ok(Vec::new())
         }
-        Command::Prepare { uuid } => domain::prepare(&read(stdin)?, &uuid).map(String::into_bytes),
-        Command::Missing => {
-            let missing = domain::missing(read(stdin)?.root());
-            if missing.is_empty() { Ok(Vec::new()) } else { Err(Failure::Finding(missing.join("; "))) }
-        }
+        Command::Prepare { vm } => start::start(&read(stdin)?, &vm).map(String::into_bytes),
         Command::Relocate { folder } => relocate::relocate(&read(stdin)?, &folder).map(String::into_bytes),
         Command::AttachDisk { path, around } => {
             device::to_attach(&read(stdin)?, &around, device::Which::Disk(&path))
