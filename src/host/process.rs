@@ -8,12 +8,13 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -113,14 +114,29 @@ impl Start {
         command
     }
 
-    fn command(&self) -> tokio::process::Command {
-        let mut command = tokio::process::Command::from(self.plain());
+    /// With pipes of our own making: those of the standard libraries cost a dozen calls of the kernel more.
+    fn command(&self) -> io::Result<(std::process::Command, Pipes)> {
+        let mut command = self.plain();
         if self.group {
             command.process_group(0);
         }
-        command.stdin(if self.stdin { Stdio::piped() } else { Stdio::null() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        let mut to = None;
+        if self.stdin {
+            let (theirs, ours) = io::pipe()?;
+            command.stdin(theirs);
+            to = Some(pipe::Sender::from_owned_fd_unchecked(unblocked(ours)?)?);
+        } else {
+            command.stdin(Stdio::null());
+        }
+        let from = || -> io::Result<_> {
+            let (ours, theirs) = io::pipe()?;
+            Ok((pipe::Receiver::from_owned_fd_unchecked(unblocked(ours)?)?, theirs))
+        };
+        let (stdout, theirs) = from()?;
+        command.stdout(theirs);
+        let (stderr, theirs) = from()?;
+        command.stderr(theirs);
+        Ok((command, Pipes { stdin: to, stdout, stderr }))
     }
 
     /// The same through /bin/sh: a script without `#!` is run by the shell, as `execvp` does it.
@@ -196,8 +212,11 @@ impl From<ExitStatus> for End {
 /// A program that runs. Dropped before it was reaped, its whole group is killed.
 #[derive(Debug)]
 pub struct Process {
-    child: tokio::process::Child,
+    /// None when it was reaped.
+    child: Option<std::process::Child>,
     group: Pid,
+    /// Its pidfd, no pipe, but watched like one: readable at its end. None where the kernel (before 5.3) has no such thing.
+    end: Option<pipe::Receiver>,
     /// Whether its group is ours to end: not when it was reaped or detached.
     ours: bool,
 }
@@ -220,31 +239,18 @@ impl Process {
     /// [`StartError`] says which program and why.
     pub async fn start(start: &Start) -> Result<(Self, Pipes), StartError> {
         let failed = |error| StartError::new(start, error);
-        let child = match spawn(start).await {
+        let started = match spawn(start).await {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
                 spawn(&start.through_shell()).await
             }
             other => other,
         };
-        Self::wrap(child.map_err(failed)?).map_err(failed)
-    }
-
-    fn wrap(mut child: tokio::process::Child) -> io::Result<(Self, Pipes)> {
-        let lost = || io::Error::other("a pipe to it is missing");
-        let raw = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let group = raw.ok_or_else(lost)?;
-        let stdout = child.stdout.take().ok_or_else(lost)?.into_owned_fd()?;
-        let stderr = child.stderr.take().ok_or_else(lost)?.into_owned_fd()?;
-        let stdin = match child.stdin.take() {
-            Some(stdin) => Some(pipe::Sender::from_owned_fd(stdin.into_owned_fd()?)?),
-            None => None,
-        };
-        let pipes = Pipes {
-            stdin,
-            stdout: pipe::Receiver::from_owned_fd(stdout)?,
-            stderr: pipe::Receiver::from_owned_fd(stderr)?,
-        };
-        Ok((Self { child, group, ours: true }, pipes))
+        let (child, pipes) = started.map_err(failed)?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let group = group.ok_or_else(|| failed(io::Error::other("it has no process number")))?;
+        let end = pidfd_open(group, PidfdFlags::empty()).ok();
+        let end = end.and_then(|fd| pipe::Receiver::from_owned_fd_unchecked(fd).ok());
+        Ok((Self { child: Some(child), group, end, ours: true }, pipes))
     }
 
     /// Its process number, which is also that of its group.
@@ -258,16 +264,7 @@ impl Process {
     /// # Errors
     /// When the system can't tell; the program must then be taken as lost.
     pub async fn ended(&self) -> io::Result<End> {
-        let mut children = signal(SignalKind::child())?;
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        loop {
-            if let Some(status) = rustix::process::waitid(WaitId::Pid(self.group), options)? {
-                return Ok(status
-                    .terminating_signal()
-                    .map_or_else(|| End::Exited(status.exit_status().unwrap_or(255)), End::Signaled));
-            }
-            children.recv().await;
-        }
+        has_ended(self.group, self.end.as_ref()).await
     }
 
     /// Sends `signal` to every process of its group. No error when none is left.
@@ -294,30 +291,72 @@ impl Process {
     /// # Errors
     /// When the system can't tell.
     pub async fn reap(mut self) -> io::Result<End> {
-        let status = self.child.wait().await;
+        self.ended().await?;
+        let Some(mut child) = self.child.take() else { return Err(io::Error::other("it was reaped before")) };
         self.ours = false;
-        status.map(End::from)
+        // it has ended, so this does not wait
+        child.wait().map(End::from)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         self.signal_group(Signal::KILL);
+        let Some(mut child) = self.child.take() else { return };
+        // Without a runtime this program is about to end, and somebody else reaps.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (group, end) = (self.group, self.end.take());
+        runtime.spawn(async move {
+            if has_ended(group, end.as_ref()).await.is_ok() {
+                // Nobody wants to know how it ended.
+                let _ = child.wait();
+            }
+        });
     }
 }
 
+async fn has_ended(process: Pid, pidfd: Option<&pipe::Receiver>) -> io::Result<End> {
+    let how = || {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = rustix::process::waitid(WaitId::Pid(process), options)?;
+        io::Result::Ok(status.map(|status| {
+            let exited = || End::Exited(status.exit_status().unwrap_or(255));
+            status.terminating_signal().map_or_else(exited, End::Signaled)
+        }))
+    };
+    if let Some(pidfd) = pidfd {
+        pidfd.readable().await?;
+        if let Some(end) = how()? {
+            return Ok(end);
+        }
+    }
+    let mut children = signal(SignalKind::child())?;
+    loop {
+        if let Some(end) = how()? {
+            return Ok(end);
+        }
+        children.recv().await;
+    }
+}
+
+fn unblocked(fd: impl Into<OwnedFd>) -> io::Result<OwnedFd> {
+    let fd = fd.into();
+    rustix::io::ioctl_fionbio(&fd, true)?;
+    Ok(fd)
+}
+
 /// Forks and executes. A program file that somebody has just written and not yet closed is waited for a moment.
-async fn spawn(start: &Start) -> io::Result<tokio::process::Child> {
-    let mut command = start.command();
+async fn spawn(start: &Start) -> io::Result<(std::process::Child, Pipes)> {
+    let (mut command, pipes) = start.command()?;
     for wait in [5, 20, 80, 320] {
         match command.spawn() {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
                 tokio::time::sleep(Duration::from_millis(wait)).await;
             }
-            other => return other,
+            other => return Ok((other?, pipes)),
         }
     }
-    command.spawn()
+    Ok((command.spawn()?, pipes))
 }
 
 /// The live processes of a group, zombies not counted. Looks through /proc.

@@ -89,7 +89,7 @@ pub(super) fn new(id: u32, open: Open, out: UnboundedSender<Frame>) -> (Handle, 
 
 impl Command {
     /// Starts it, serves its streams, and tells its end as the last frame of its number.
-    pub(super) async fn run(mut self, records: &Records) {
+    pub(super) async fn run(mut self, records: &Arc<Records>) {
         let name = records.name(self.id);
         let mut start = Start::new(&self.open.argv[0]).args(&self.open.argv[1..]);
         for (key, value) in &self.open.env {
@@ -102,7 +102,7 @@ impl Command {
             Ok(started) => started,
             Err(error) => return self.tell(Frame::Refused(self.id, refusal(&error))),
         };
-        let record = records.add(&name, &process, &self.open);
+        let record = records.add(self.id, &process, &self.open);
         let cause = self.serve(&process, &mut pipes).await;
         tokio::select! {
             () = self.rest(&mut pipes) => {}

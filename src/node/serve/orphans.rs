@@ -1,7 +1,6 @@
 //! Commands of a helper that was killed: found by their records, ended like any whose driver went away.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::records::{COMMAND_VARIABLE, Record, Records, now};
+use super::records::{COMMAND_VARIABLE, Left, Record, Records, now};
 use crate::host::process::group_members;
 use crate::wire::Orphan;
 
@@ -30,14 +29,17 @@ impl Orphans {
     pub(super) fn end_all(records: Arc<Records>) -> Self {
         let mut found = Vec::new();
         let mut live = Vec::new();
-        for (path, record) in records.left() {
-            if members(&path, &record).is_empty() {
+        for Left { path, records } in records.left() {
+            let running: Vec<_> = records.into_iter().filter(|record| !members(record).is_empty()).collect();
+            if running.is_empty() {
                 let _ = fs::remove_file(path);
                 continue;
             }
-            let age = now().saturating_sub(record.began);
-            found.push(Orphan { pid: record.pid, program: record.program.clone(), age });
-            live.push((path, record));
+            for record in &running {
+                let age = now().saturating_sub(record.began);
+                found.push(Orphan { pid: record.pid, program: record.program.clone(), age });
+            }
+            live.push((path, running));
         }
         let gone = CancellationToken::new();
         if live.is_empty() {
@@ -45,8 +47,11 @@ impl Orphans {
         } else {
             let done = gone.clone();
             tokio::spawn(async move {
-                for (path, record) in live {
-                    end(path, record).await;
+                for (path, records) in live {
+                    for record in records {
+                        end(&record).await;
+                    }
+                    let _ = fs::remove_file(path);
                 }
                 done.cancel();
             });
@@ -67,9 +72,8 @@ impl Orphans {
 
 /// Members of the recorded group that carry the record's name in their environment. A daemon that a command
 /// left on purpose has made a group of its own and is not among them.
-fn members(path: &std::path::Path, record: &Record) -> Vec<Pid> {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
-    let wanted = format!("{COMMAND_VARIABLE}={name}");
+fn members(record: &Record) -> Vec<Pid> {
+    let wanted = format!("{COMMAND_VARIABLE}={}", record.name());
     let Ok(group) = i32::try_from(record.pid) else { return Vec::new() };
     let carries = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -79,15 +83,15 @@ fn members(path: &std::path::Path, record: &Record) -> Vec<Pid> {
     pids.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).collect()
 }
 
-async fn end(path: PathBuf, record: Record) {
+async fn end(record: &Record) {
     let all = |signal| {
-        for pid in members(&path, &record) {
+        for pid in members(record) {
             let _ = kill_process(pid, signal);
         }
     };
     let gone_by = async |deadline: Instant| {
         while Instant::now() < deadline {
-            if members(&path, &record).is_empty() {
+            if members(record).is_empty() {
                 return true;
             }
             sleep(POLL).await;
@@ -100,5 +104,4 @@ async fn end(path: PathBuf, record: Record) {
         all(Signal::KILL);
         gone_by(Instant::now() + AFTER_KILL).await;
     }
-    let _ = fs::remove_file(path);
 }

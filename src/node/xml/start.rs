@@ -41,7 +41,8 @@ pub(super) fn start(document: &Document, vm: &File) -> Result<String, Failure> {
         .map_err(|error| Failure::Input(format!("no uuid can be made: {error}")))?;
     let text = domain::prepare(document, uuid.trim())?;
     let ready = parse(text.clone().into_bytes(), "the domain")?;
-    let mut values: Vec<String> = VALUES.iter().map(|at| first(at, ready.root()).unwrap_or_default()).collect();
+    let mut values: Vec<String> =
+        VALUES.iter().map(|at| first(at, ready.root()).unwrap_or_default()).collect();
     values.push(wants(vm)?.join(" "));
     values.push(domain::missing(ready.root()).join("; "));
     values.push(text);
@@ -62,11 +63,8 @@ fn wants(vm: &File) -> Result<Vec<&'static str>, Failure> {
         Err(error) => return Err(Failure::Input(format!("{}: {error}", shown(vm)))),
     };
     let document = parse(bytes, &shown(vm))?;
-    let mut found: Vec<_> = WANTS
-        .iter()
-        .filter(|(_, at)| first(at, document.root()).is_some())
-        .map(|(word, _)| *word)
-        .collect();
+    let mut found: Vec<_> =
+        WANTS.iter().filter(|(_, at)| first(at, document.root()).is_some()).map(|(word, _)| *word).collect();
     found.dedup();
     Ok(found)
 }
@@ -88,17 +86,15 @@ mod tests {
     fn values_stand_in_their_places_also_when_some_are_missing() {
         let all = answer(DOMAIN, File::new("/nowhere/vm.xml")).expect("an answer");
         assert_eq!(all[0], "one-7");
-        assert_eq!(all[1..6], [
-            "11111111-2222-3333-4444-555555555555",
-            "/ds/7",
-            "/ds/7/nvram",
-            "qcow2",
-            "/nowhere/VARS"
-        ]);
+        assert_eq!(
+            all[1..6],
+            ["11111111-2222-3333-4444-555555555555", "/ds/7", "/ds/7/nvram", "qcow2", "/nowhere/VARS"]
+        );
         assert_eq!((all[6].as_str(), all[7].as_str(), all.len()), ("emulator", "", 10));
         assert!(all[8].contains("/nowhere/VARS can't be used"), "{}", all[8]);
         assert_eq!(all[9], DOMAIN);
-        let least = answer("<domain><name>a</name></domain>", File::new("/nowhere/vm.xml")).expect("an answer");
+        let least =
+            answer("<domain><name>a</name></domain>", File::new("/nowhere/vm.xml")).expect("an answer");
         assert_eq!((least.len(), least[0].as_str(), least[1].len()), (10, "a", 36));
         assert_eq!(least[2..9].concat(), "");
         assert!(least[9].contains(&least[1]), "the uuid is in the domain");
@@ -109,10 +105,19 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let vm = folder.path().join("vm.xml");
         for (inside, expected) in [
-            ("<TEMPLATE><DISK><A/></DISK></TEMPLATE><USER_TEMPLATE><NOTE>CLOUD_INIT TPM_STATE</NOTE></USER_TEMPLATE>", ""),
-            ("<TEMPLATE><DISK><CLOUD_IMAGE>x</CLOUD_IMAGE></DISK></TEMPLATE><USER_TEMPLATE><CLOUD_INIT/></USER_TEMPLATE>", "cloud"),
+            (
+                "<TEMPLATE><DISK><A/></DISK></TEMPLATE><USER_TEMPLATE><NOTE>CLOUD_INIT TPM_STATE</NOTE></USER_TEMPLATE>",
+                "",
+            ),
+            (
+                "<TEMPLATE><DISK><CLOUD_IMAGE>x</CLOUD_IMAGE></DISK></TEMPLATE><USER_TEMPLATE><CLOUD_INIT/></USER_TEMPLATE>",
+                "cloud",
+            ),
             ("<TEMPLATE><CLOUD_INIT><USER>a</USER></CLOUD_INIT></TEMPLATE>", "cloud"),
-            ("<TEMPLATE><PCI><A/></PCI><PCI><UUID>u</UUID></PCI></TEMPLATE><USER_TEMPLATE><TPM_STATE>x</TPM_STATE></USER_TEMPLATE>", "tpm vgpu"),
+            (
+                "<TEMPLATE><PCI><A/></PCI><PCI><UUID>u</UUID></PCI></TEMPLATE><USER_TEMPLATE><TPM_STATE>x</TPM_STATE></USER_TEMPLATE>",
+                "tpm vgpu",
+            ),
         ] {
             fs::write(&vm, format!("<VM>{inside}</VM>")).expect("a file");
             assert_eq!(answer(DOMAIN, &vm).expect("an answer")[7], expected, "{inside}");

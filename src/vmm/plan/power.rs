@@ -9,11 +9,12 @@ use super::{Call, Form, Info, Kind, Refusal, Source, Stdin, Step, UndoWhen, Valu
 /// text is fixed; folder and name are arguments, the contents are stdin. VM and datastore documents may hold
 /// decrypted secrets.
 pub(crate) const STORE: &str = "set -eu\n\
-    mkdir -p -- \"$1\"\n\
+    [ -d \"$1\" ] || mkdir -p -- \"$1\"\n\
     umask 077\n\
     trap 'rm -f -- \"$1/.$2.new\"' EXIT\n\
     cat >\"$1/.$2.new\"\n\
-    mv -f -- \"$1/.$2.new\" \"$1/$2\"\n";
+    mv -f -- \"$1/.$2.new\" \"$1/$2\"\n\
+    trap - EXIT\n";
 
 /// DEPLOY. The files vm.xml and ds.xml lie beside the deployment file before the domain starts.
 pub(crate) fn deploy(builder: &Builder<'_>) -> Planned {
