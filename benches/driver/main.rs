@@ -2,6 +2,7 @@
 //!
 //! Machines are noisy, so nothing here is a verdict: each line gives the medians of both sides, their ratio, and
 //! the goal that the project set itself. Nothing fails but a bed that is not up.
+//! One part alone: `cargo bench --bench driver -- start|warm|life`, once the bed is up.
 #![allow(
     missing_docs,
     clippy::print_stdout,
@@ -22,13 +23,17 @@ use report::Report;
 
 fn main() {
     // `cargo bench` hands over --bench; `cargo test --benches` runs us without it: nothing to do then
-    if !std::env::args().any(|word| word == "--bench") {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if !words.iter().any(|word| word == "--bench") {
         return;
     }
+    let parts: [(&str, fn(&mut Report)); 3] =
+        [("start", start::measure), ("warm", warm::measure), ("life", life::measure)];
+    let named: Vec<_> = parts.iter().filter(|(name, _)| words.iter().any(|word| word == name)).collect();
     let _use = bed::alone();
     let mut report = Report::default();
-    start::measure(&mut report);
-    warm::measure(&mut report);
-    life::measure(&mut report);
+    for (_, measure) in if named.is_empty() { parts.iter().collect() } else { named } {
+        measure(&mut report);
+    }
     println!("{report}");
 }

@@ -48,9 +48,9 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<58} {:>12} {:>12} {:>7}  goal", "medians", "kvmad", "bare", "ratio")?;
+        writeln!(f, "{:<74} {:>12} {:>12} {:>7}  goal", "medians", "kvmad", "bare", "ratio")?;
         for row in &self.0 {
-            writeln!(f, "{:<58} {:>12} {:>12} {:>7}  {}", row.what, row.ours, row.bare, row.ratio, row.goal)?;
+            writeln!(f, "{:<74} {:>12} {:>12} {:>7}  {}", row.what, row.ours, row.bare, row.ratio, row.goal)?;
         }
         Ok(())
     }
