@@ -90,11 +90,17 @@ trap : PIPE # whoever listens may be gone; what must be undone is undone all the
 
 # ---------------------------------------------------------------------------------------------- calls
 
-# The errors of a call are kept in a file without a name; it is opened anew, and so emptied, for each. bash makes such a
-# file for a text that no pipe can hold.
-printf -v TEXT '%66000s' ''
-exec {ERRORS}<<<"$TEXT" || fail "Can't make a temporary file in ${TMPDIR:-/tmp} on host $HOST"
-unset TEXT
+# The errors of a call are kept in a file without a name; it is opened anew, and so emptied, for each.
+open_errors() {
+    local file=${TMPDIR:-/tmp}/kvmad.$BASHPID.$RANDOM$RANDOM
+    # noclobber: only a file that was not there
+    if ! (umask 077 && set -C && : >"$file") || ! exec {ERRORS}<>"$file"; then
+        fail "Can't make a temporary file in ${TMPDIR:-/tmp} on host $HOST"
+    fi
+    # nobody waits for it, and nothing keeps it from being done
+    (trap '' TERM INT HUP && exec rm -f -- "$file") </dev/null >/dev/null 2>&1 &
+}
+open_errors
 
 # ask ARGUMENT...: one call of virsh within VIRSH_TIMEOUT. Its stdout is in OUT; when it fails, the reason in WHY.
 ask() { give '' "$@"; }
