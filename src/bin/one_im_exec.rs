@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kvmad::im::main()
+    kvmad::cli::driver_help::im().unwrap_or_else(kvmad::im::main)
 }

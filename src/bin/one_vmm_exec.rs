@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kvmad::vmm::main()
+    kvmad::cli::driver_help::vmm().unwrap_or_else(kvmad::vmm::main)
 }

@@ -110,7 +110,18 @@ pub fn bytes(path: &Path, limit: u64) -> Result<Vec<u8>, Unreadable> {
 pub fn text(path: &Path, level: Level, rules: Rules) -> Result<Text, Unreadable> {
     let file = path.display().to_string();
     let bytes = bytes(path, TEXT_LIMIT)?;
+    if is_binary(&bytes) {
+        return Err(Unreadable(format!("{file} is no text but binary data")));
+    }
     Ok(parsed(&bytes, file, level, rules))
+}
+
+/// Whether this can't be meant as text: of its beginning more than a tenth are control characters or no UTF-8. A few of
+/// them in a text are told where they stand.
+fn is_binary(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(8192)]);
+    let odd = |c: char| c == '\u{fffd}' || c.is_control() && !c.is_ascii_whitespace();
+    text.chars().filter(|c| odd(*c)).count() * 10 > text.chars().count()
 }
 
 fn parsed(bytes: &[u8], file: String, level: Level, rules: Rules) -> Text {
@@ -252,6 +263,9 @@ pub fn vm_document(bytes: Vec<u8>, file: &str) -> Result<Vm, Unreadable> {
 /// # Errors
 /// When it is too long.
 pub fn vm_text(bytes: &[u8], file: &str) -> Result<Text, Unreadable> {
+    if is_binary(bytes) {
+        return Err(Unreadable(format!("{file} is no text but binary data")));
+    }
     if bytes.len() as u64 > TEXT_LIMIT {
         return Err(Unreadable(format!("{file} is a template longer than {} MiB", TEXT_LIMIT >> 20)));
     }

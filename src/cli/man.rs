@@ -79,7 +79,7 @@ fn option(short: char, long: &'static str, value: &'static str, help: &'static s
 }
 
 /// The options of the VMM driver, for its page only: the driver reads them as OpenNebula's does, from one argument.
-fn vmm_driver() -> Command {
+pub(super) fn vmm_driver() -> Command {
     Command::new("one_vmm_exec")
         .version(env!("CARGO_PKG_VERSION"))
         .about("VMM driver of OpenNebula for KVM hosts; also one_vmm_ssh and one_vmm_sh")
@@ -107,7 +107,7 @@ fn vmm_driver() -> Command {
 }
 
 /// The options of the IM driver, in the same way.
-fn im_driver() -> Command {
+pub(super) fn im_driver() -> Command {
     Command::new("one_im_exec")
         .version(env!("CARGO_PKG_VERSION"))
         .about("IM driver of OpenNebula for KVM hosts; also one_im_ssh and one_im_sh")

@@ -8,6 +8,7 @@ mod decode;
 mod doctor;
 mod domain;
 mod domain_xml;
+pub mod driver_help;
 mod explain;
 mod input;
 mod install_remotes;

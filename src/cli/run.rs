@@ -14,7 +14,7 @@ use crate::mad::options::VmmOptions;
 use crate::settings::{Paths, Settings};
 use crate::start::Started;
 use crate::vmm::execute::{Event, Executor};
-use crate::vmm::payload::Action;
+use crate::vmm::payload::{Action, PayloadError};
 use crate::vmm::plan::{self, Form, Plan, Settle, Step, Undo};
 use crate::vmm::setup::Setup;
 use crate::vmm::start;
@@ -77,6 +77,8 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write, err: &mut dyn Write) -> u
     }
 }
 
+const NO_DOCUMENT: &str = "it is no action document: neither XML nor the base64 of one";
+
 fn told(err: &mut dyn Write, text: &str, status: u8) -> u8 {
     // Nobody is left to tell when stderr is gone.
     let _ = writeln!(err, "{text}");
@@ -106,7 +108,14 @@ fn read(arguments: &Arguments) -> Result<(Verb, Action), String> {
     };
     let action =
         if document.starts_with('<') { Action::from_xml(document) } else { Action::from_payload(document) };
-    action.map(|action| (verb, action)).map_err(|error| error.to_string())
+    let base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    action.map(|action| (verb, action)).map_err(|error| match error {
+        // The driver takes any bytes for base64, as OpenNebula's does; a file that was named wrongly is told so.
+        error if document.starts_with('<') || document.is_empty() => error.to_string(),
+        PayloadError::NotUtf8(_) => NO_DOCUMENT.to_owned(),
+        _ if !document.bytes().all(base64) => NO_DOCUMENT.to_owned(),
+        error => error.to_string(),
+    })
 }
 
 fn contents(file: &Path) -> Result<String, String> {

@@ -41,7 +41,10 @@ DISK and NIC are different: there an empty member of the VM's disk or interface 
 ";
 
 const TAIL: &str = "
-Exit status: 0 nothing found, 1 an error or a warning (with `--strict` also a note), 2 a file can't be read, 3 nothing found,
+`kvmad check-conf` also checks kvmad.conf, by what the drivers themselves read it with: `syntax`, `bad-value` and
+`unknown-key` of the table come there, too ([settings.md](settings.md) has its keys).
+
+Exit status: 0 nothing found, 1 an error or a warning (with `--strict` also a note), 2 a file can't be read or is no text, 3 nothing found,
 but something could not be checked (markup without `virt-xml-validate`). kvmrc is evaluated by bash in an empty environment,
 so what stands in it is run.
 ";

@@ -47,6 +47,8 @@ pub enum Takes {
     Paths,
     /// `yes` in any case; all else is no.
     YesNo,
+    /// yes or no in any case, and what else switches are called: true, on, 1; false, off, 0.
+    Switch,
     /// A whole number from the first to the second.
     Whole(i64, i64),
     /// Digits only, at most this number; anything else counts as 0.
@@ -128,6 +130,7 @@ impl Takes {
         match self {
             Self::Text | Self::Markup(_) => None,
             Self::YesNo => yes_no(value),
+            Self::Switch => reader(settings::switch(value.trim()), value, "yes or no"),
             Self::Whole(least, most) => whole(value, least, most),
             Self::Digits(most) => digits(value, most),
             Self::Queues => queues(value),
@@ -159,6 +162,7 @@ impl Takes {
             Self::Path => "an absolute path".to_owned(),
             Self::Paths => "absolute paths with blanks between".to_owned(),
             Self::YesNo => "`yes` in any case; anything else is no".to_owned(),
+            Self::Switch => "`yes` or `no` (also true, on, 1; false, off, 0)".to_owned(),
             Self::Whole(least, i64::MAX | 2_147_483_647) => format!("a whole number from {least}"),
             Self::Whole(least, most) => format!("a whole number from {least} to {most}"),
             Self::Digits(_) => "digits".to_owned(),
@@ -197,13 +201,12 @@ fn yes_no(value: &str) -> Option<Doubt> {
     if value.eq_ignore_ascii_case("yes") || value.eq_ignore_ascii_case("no") {
         return None;
     }
-    let lower = value.trim().to_ascii_lowercase();
-    let meant =
-        if matches!(lower.as_str(), "true" | "1" | "on" | "y" | "yes" | "enabled") { "yes" } else { "no" };
-    Doubt::certain(
-        format!("only yes (in any case) is yes; {value:?} counts as no"),
-        format!("write {meant:?}"),
-    )
+    let mend = match value.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "on" | "y" | "yes" | "enabled" => "write \"yes\"",
+        "false" | "0" | "off" | "n" | "no" | "disabled" => "write \"no\"",
+        _ => "write \"yes\" or \"no\"",
+    };
+    Doubt::certain(format!("only yes (in any case) is yes; {value:?} counts as no"), mend)
 }
 
 fn whole(value: &str, least: i64, most: i64) -> Option<Doubt> {
@@ -366,6 +369,7 @@ mod tests {
         let rows: &[(Takes, &[&str], &[&str])] = &[
             (Text, &["", "x", "a b"], &[]),
             (YesNo, &["yes", "No", "YES"], &["true", "1", "on", "yes ", "false"]),
+            (Switch, &["yes", "No", "TRUE", "on", "1", "off", "0"], &["ja", "2", "y"]),
             (
                 Whole(0, 100),
                 &["0", "100", " 7", "+7", "007"],
@@ -422,6 +426,7 @@ mod tests {
         let cache = Takes::Word(&["none", "writethrough", "writeback"]);
         assert_eq!(cache.doubt("writebak").map(|d| d.mend).as_deref(), Some("did you mean \"writeback\"?"));
         assert_eq!(Takes::YesNo.doubt("true").map(|d| d.mend).as_deref(), Some("write \"yes\""));
+        assert_eq!(Takes::YesNo.doubt("ja").map(|d| d.mend).as_deref(), Some("write \"yes\" or \"no\""));
         assert_eq!(Takes::YesNo.doubt("off").map(|d| d.mend).as_deref(), Some("write \"no\""));
     }
 }

@@ -8,3 +8,4 @@ mod harness;
 mod packages;
 mod readme;
 mod vm;
+mod walk;

@@ -3,7 +3,7 @@
 //! Made from the stage (`KVMAD_STAGE`, else `target/stage`) by `packaging/package`; the roots are copies of a minimal
 //! Debian that `tests/operator/clean-root` makes once.
 
-mod root;
+pub mod root;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use self::root::{Root, project, run};
 
 /// A package of `version` made from the stage, `deb` or `rpm`. Made again when the stage is newer.
-fn package(version: &str, kind: &str) -> PathBuf {
+pub fn package(version: &str, kind: &str) -> PathBuf {
     let stage = std::env::var_os("KVMAD_STAGE").map_or_else(|| project().join("target/stage"), PathBuf::from);
     let program = stage.join("bin/kvmad");
     assert!(program.is_file(), "{}: nothing is staged: run make stage", stage.display());

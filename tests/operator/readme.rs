@@ -23,9 +23,7 @@ use How::{Bed, Elsewhere, Here};
 
 const DEB: &str = "packages::the_deb_installs_runs_upgrades_and_is_removed_without_a_trace";
 const DOCTOR: &str = "the modules doctor of this binary, on the hosts of the test bed";
-const VM: &str = "the module vm of this binary, on the hosts of the test bed, from a server of its own";
-const ACCOUNT: &str =
-    "they change the accounts and folders of this machine; tests/testbed does the like on its hosts";
+const WALK: &str = "the module walk of this binary, on a clean Debian";
 const NO_ONE: &str = "OpenNebula's own; it is not on this machine";
 
 const TABLE: &[(&str, How)] = &[
@@ -63,28 +61,28 @@ const TABLE: &[(&str, How)] = &[
     ("kvmad sync node1 node2", Bed(0)),
     ("kvmad monitor node1", Bed(0)),
     ("kvmad migrate-check vm.xml node2", Elsewhere("migrate: the tests of migrate-check")),
-    ("kvmad doctor --group kvm --group cloud --user \"$USER_OF_VMS\"", Elsewhere(DOCTOR)),
+    ("kvmad doctor --group kvm --group cloud --user \"$USER_OF_VMS\"", Elsewhere(WALK)),
     ("kvmad doctor node1", Elsewhere(DOCTOR)),
-    ("kvmad doctor --group kvm --group cloud --user \"$USER_OF_VMS\" --fix", Elsewhere(DOCTOR)),
+    ("kvmad doctor --group kvm --group cloud --user \"$USER_OF_VMS\" --fix", Elsewhere(WALK)),
     (
         "apt install libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils genisoimage curl openssh-server",
-        Elsewhere("Debian's own; tests/testbed/up installs them"),
+        Elsewhere(WALK),
     ),
-    ("USER_OF_VMS=alice", Elsewhere(ACCOUNT)),
-    ("adduser \"$USER_OF_VMS\" libvirt", Elsewhere(ACCOUNT)),
-    ("adduser \"$USER_OF_VMS\" kvm", Elsewhere(ACCOUNT)),
-    ("install -d -o \"$USER_OF_VMS\" /var/lib/libvirt/images/kvmad", Elsewhere(ACCOUNT)),
+    ("USER_OF_VMS=alice", Elsewhere(WALK)),
+    ("ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519", Elsewhere(WALK)),
+    ("cat ~/.ssh/id_ed25519.pub >> ~/.ssh/authorized_keys", Elsewhere(WALK)),
+    ("ssh -o StrictHostKeyChecking=accept-new localhost true", Elsewhere(WALK)),
     (
         "kvmad vm create first --host localhost --image \
          https://cloud.debian.org/images/cloud/bookworm/latest/debian-12-genericcloud-amd64.qcow2",
-        Elsewhere(VM),
+        Elsewhere(WALK),
     ),
-    ("kvmad vm address first --host localhost --wait 300", Elsewhere(VM)),
-    ("kvmad vm console first --host localhost", Elsewhere(VM)),
-    ("kvmad vm delete first --host localhost", Elsewhere(VM)),
+    ("kvmad vm address first --host localhost --wait 300", Elsewhere(WALK)),
+    ("kvmad vm console first --host localhost", Elsewhere(WALK)),
+    ("kvmad vm delete first --host localhost", Elsewhere(WALK)),
 ];
 
-fn page(name: &str) -> String {
+pub fn page(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name))
         .unwrap_or_else(|error| panic!("{name}: {error}"))
 }

@@ -52,9 +52,9 @@ pub struct Arguments {
     /// Folder of the datastores on hosts [default: DATASTORE_LOCATION of oned, else /var/lib/one/datastores]
     #[arg(long, value_name = "DIR")]
     datastores: Option<String>,
-    /// Folder of the VMs that are made from cloud images
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/libvirt/images/kvmad")]
-    images: String,
+    /// Folder of the VMs that are made from cloud images [default: images of [cloud] in kvmad.conf]
+    #[arg(long, value_name = "DIR")]
+    images: Option<String>,
     /// A bridge that must be there; may be given several times
     #[arg(long = "bridge", value_name = "NAME")]
     bridges: Vec<String>,
@@ -131,7 +131,10 @@ fn checked(
             .clone()
             .or_else(|| core.last("DATASTORE_LOCATION").map(str::to_owned))
             .unwrap_or_else(|| "/var/lib/one/datastores".to_owned()),
-        images: arguments.images.clone(),
+        images: arguments
+            .images
+            .clone()
+            .unwrap_or_else(|| settings.cloud.images.0.to_string_lossy().into_owned()),
         bridges: arguments.bridges.clone(),
         network: arguments.network.clone(),
         emulated: arguments.emulated,

@@ -103,14 +103,33 @@ fn template(machine: &Machine<'_>, prepared: &Prepared) -> Template {
     let (Network::Bridge(name) | Network::Nat(name)) = machine.network;
     nic.push(("BRIDGE", name));
     all.push(vector("NIC", &nic));
-    all.push(vector("OS", &[("ARCH", &prepared.arch)]));
+    all.push(os(&prepared.arch));
     all.push(vector("FEATURES", &[("ACPI", "YES"), ("GUEST_AGENT", "YES")]));
     all.push(vector("GRAPHICS", &[("TYPE", "vnc"), ("LISTEN", "127.0.0.1"), ("PORT", "-1")]));
-    if machine.emulator == Emulator::Kvm {
+    match machine.emulator {
         // Some distributions do not run on QEMU's plain model.
-        all.push(vector("CPU_MODEL", &[("MODEL", "host-passthrough")]));
+        Emulator::Kvm => all.push(vector("CPU_MODEL", &[("MODEL", "host-passthrough")])),
+        // The plain model of this machine has 32 bits.
+        Emulator::Qemu if is_arm(&prepared.arch) => {
+            all.push(vector("CPU_MODEL", &[("MODEL", "cortex-a57")]));
+        }
+        Emulator::Qemu => {}
     }
     all
+}
+
+fn is_arm(arch: &str) -> bool {
+    arch == "aarch64"
+}
+
+/// QEMU has no machine for aarch64 unless it is named, and no BIOS: cloud images boot by UEFI there, and libvirt finds
+/// the firmware. Elsewhere the defaults decide.
+fn os(arch: &str) -> Attribute {
+    let mut members = vec![("ARCH", arch)];
+    if is_arm(arch) {
+        members.extend([("MACHINE", "virt"), ("FIRMWARE", "UEFI")]);
+    }
+    vector("OS", &members)
 }
 
 fn attribute(name: &str, value: Value) -> Attribute {
@@ -168,6 +187,10 @@ mod tests {
     use crate::template::xml::Document;
 
     fn domain(network: &Network, emulator: Emulator) -> Document {
+        domain_on("x86_64", network, emulator)
+    }
+
+    fn domain_on(arch: &str, network: &Network, emulator: Emulator) -> Document {
         let machine = Machine {
             name: "web-1",
             memory: 512 << 20,
@@ -180,8 +203,8 @@ mod tests {
             folder: PathBuf::from("/srv/vm's/kvmad-web-1"),
             image: PathBuf::from("/srv/base/x.qcow2"),
             size: 1,
-            emulator: PathBuf::from("/usr/bin/qemu-system-x86_64"),
-            arch: "x86_64".to_owned(),
+            emulator: PathBuf::from(format!("/usr/bin/qemu-system-{arch}")),
+            arch: arch.to_owned(),
         };
         let (_, bytes) = make(&machine, &prepared).expect("a domain");
         Document::parse(String::from_utf8(bytes).expect("text")).expect("XML")
@@ -209,6 +232,27 @@ mod tests {
         assert_eq!(at(&document, "devices/interface/source", "bridge").as_deref(), Some("br0"));
         assert_eq!(at(&document, "devices/serial", "type").as_deref(), Some("pty"));
         assert!(root.at("devices/interface/driver").is_none());
+    }
+
+    #[test]
+    fn on_aarch64_the_machine_is_virt_and_uefi_boots_it() {
+        for (emulator, cpu) in [(Emulator::Kvm, "host-passthrough"), (Emulator::Qemu, "custom")] {
+            let document = domain_on("aarch64", &Network::Nat("default".to_owned()), emulator);
+            let root = document.root();
+            assert_eq!(at(&document, "os", "firmware").as_deref(), Some("efi"));
+            assert_eq!(at(&document, "os/type", "arch").as_deref(), Some("aarch64"));
+            assert_eq!(at(&document, "os/type", "machine").as_deref(), Some("virt"));
+            assert!(root.text_at("devices/emulator").is_some_and(|path| path.ends_with("aarch64")));
+            assert_eq!(at(&document, "cpu", "mode").as_deref(), Some(cpu));
+            let buses: Vec<_> = root
+                .children("devices")
+                .flat_map(|devices| devices.children("disk"))
+                .filter_map(|disk| disk.at("target")?.attribute("bus").map(str::to_owned))
+                .collect();
+            assert_eq!(buses, ["virtio", "virtio"], "that machine has no IDE");
+        }
+        let document = domain(&Network::Nat("default".to_owned()), Emulator::Kvm);
+        assert_eq!(at(&document, "os", "firmware"), None);
     }
 
     #[test]

@@ -120,7 +120,11 @@ impl Site {
                     tell(&told, text);
                 }
             }),
-            on_notice: Arc::new(move |line| tell(&noticed, line)),
+            // The pool names the host itself.
+            on_notice: Arc::new(move |line| {
+                let named = line.strip_prefix(noticed.as_str()).and_then(|rest| rest.strip_prefix(": "));
+                tell(&noticed, named.unwrap_or(line));
+            }),
             turn: Arc::new(AlwaysMyTurn),
             // What is asked after an interrupt tidies up.
             cancel: if self.cancel.is_cancelled() { CancellationToken::new() } else { self.cancel.clone() },

@@ -5,6 +5,7 @@ use super::edit::Edit;
 use super::host::Host;
 use super::libvirt_conf::Conf;
 use super::{Check, Finding, Group, Verdict};
+use crate::node::tools::Tools;
 
 const GROUP: Group = Group::Opennebula;
 
@@ -70,13 +71,37 @@ fn nobody(host: &Host) -> Vec<Finding> {
 }
 
 async fn libvirt(host: &Host, account: &Account) -> Finding {
+    member("group-libvirt", host, account, &libvirt_groups(host)).await
+}
+
+/// Groups of which one may use the libvirt daemon.
+pub(super) fn libvirt_groups(host: &Host) -> Vec<String> {
     let conf: Option<Conf> = host.libvirtd.known().ok();
     let named = conf.and_then(|conf| conf.text("unix_sock_group")).filter(|name| name != "root");
-    let groups = match named {
+    match named {
         Some(name) => vec![name],
         None => vec!["libvirt".to_owned(), "libvirtd".to_owned()],
-    };
-    member("group-libvirt", host, account, &groups).await
+    }
+}
+
+/// The first of `groups` that exists, unless the user is in one of them.
+///
+/// # Errors
+/// Why the groups can't be looked up.
+pub(super) async fn missing_group(
+    tools: &dyn Tools,
+    account: &Account,
+    groups: &[String],
+) -> Result<Option<String>, String> {
+    if groups.iter().any(|group| account.groups.contains(group)) {
+        return Ok(None);
+    }
+    for group in groups {
+        if group_exists(tools, group).await? {
+            return Ok(Some(group.clone()));
+        }
+    }
+    Ok(None)
 }
 
 /// In the first of `groups` that exists.
@@ -84,22 +109,19 @@ async fn member(id: &'static str, host: &Host, account: &Account, groups: &[Stri
     if let Some(group) = groups.iter().find(|group| account.groups.contains(group)) {
         return Finding::ok(id, GROUP, format!("{} is in group {group}", account.who.name));
     }
-    for group in groups {
-        match group_exists(&*host.tools, group).await {
-            Ok(true) => {
-                let edit = Edit::Member { user: account.who.name.clone(), group: group.clone() };
-                let evidence = format!(
-                    "{} is not in group {group} (its groups: {})",
-                    account.who.name,
-                    account.groups.join(" ")
-                );
-                let mend =
-                    format!("{}; what runs as {} then must log in anew", edit.command(), account.who.name);
-                return Finding::bad(id, GROUP, Verdict::Failure, evidence, mend).with_edits([edit]);
-            }
-            Ok(false) => {}
-            Err(reason) => return Finding::unchecked(id, GROUP, reason, "getent group"),
+    match missing_group(&*host.tools, account, groups).await {
+        Ok(Some(group)) => {
+            let evidence = format!(
+                "{} is not in group {group} (its groups: {})",
+                account.who.name,
+                account.groups.join(" ")
+            );
+            let edit = Edit::Member { user: account.who.name.clone(), group };
+            let mend = format!("{}; what runs as {} then must log in anew", edit.command(), account.who.name);
+            return Finding::bad(id, GROUP, Verdict::Failure, evidence, mend).with_edits([edit]);
         }
+        Ok(None) => {}
+        Err(reason) => return Finding::unchecked(id, GROUP, reason, "getent group"),
     }
     let package = if id == "group-kvm" { "qemu" } else { "libvirt" };
     let evidence = format!("there is no group {}", groups.join(" or "));

@@ -7,13 +7,19 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::access::{READ_WRITE, may};
+use super::account_checks::{libvirt_groups, missing_group};
+use super::edit::Edit;
 use super::host::Host;
 use super::{Check, Finding, Group, Verdict};
 use crate::node::monitor::collect::cpu::has_flag;
 use crate::node::monitor::virsh::Virsh;
 use crate::node::root::Root;
+use crate::template::Level;
+use crate::template::text::{Rules, parse_bytes};
 
 const KVM: &str = "/dev/kvm";
+const VHOST_MEND: &str = "modprobe vhost_net, and a line vhost_net in /etc/modules-load.d/vhost_net.conf; or take VIRTIO_QUEUES out of \
+    /etc/one/vmm_exec/vmm_exec_kvm.conf";
 
 /// What is checked here.
 pub const CHECKS: &[Check] = &[
@@ -37,6 +43,13 @@ pub const CHECKS: &[Check] = &[
         what: "The kernel modules kvm and kvm_intel or kvm_amd are loaded, or built in.",
         why: "Without them there is no /dev/kvm.",
         mend: "modprobe kvm_intel or modprobe kvm_amd",
+    },
+    Check {
+        id: "vhost-net",
+        group: Group::Kvm,
+        what: "/dev/vhost-net is there, or NIC/VIRTIO_QUEUES of vmm_exec_kvm.conf is not set.",
+        why: "With VIRTIO_QUEUES the driver of virtio network cards is vhost: libvirt refuses such a VM on a host without it.",
+        mend: VHOST_MEND,
     },
     Check {
         id: "virsh",
@@ -92,8 +105,9 @@ pub const CHECKS: &[Check] = &[
 /// All of them, for the drivers' user of the host.
 pub async fn all(host: &Host) -> Vec<Finding> {
     let root = &host.root;
-    let mut all = vec![cpu(root), for_user(host, device_for(host)), modules(root), virsh(root)];
-    all.push(for_user(host, libvirt(&host.virsh).await));
+    let device = joined(host, for_user(host, device_for(host)), &["kvm".to_owned()]).await;
+    let mut all = vec![cpu(root), device, modules(root), vhost(host), virsh(root)];
+    all.push(joined(host, for_user(host, libvirt(&host.virsh).await), &libvirt_groups(host)).await);
     all.push(offers_kvm(host));
     all.extend(tools(root, &host.names.machine));
     all
@@ -151,6 +165,42 @@ fn for_user(host: &Host, mut found: Finding) -> Finding {
     }
     found.mend = found.mend.replace(" oneadmin", &format!(" {}", shell_words::quote(&host.user)));
     found
+}
+
+/// The same with what makes the drivers' user a member of one of `groups`, when that may be what is missing.
+async fn joined(host: &Host, found: Finding, groups: &[String]) -> Finding {
+    let Ok(Some(account)) = &host.account else { return found };
+    if found.verdict != Verdict::Failure || account.who.uid == 0 {
+        return found;
+    }
+    match missing_group(&*host.tools, account, groups).await {
+        Ok(Some(group)) => found.with_edits([Edit::Member { user: account.who.name.clone(), group }]),
+        // The checks of the groups tell what is wrong with them.
+        Ok(None) | Err(_) => found,
+    }
+}
+
+/// vhost-net is there when the defaults of domains ask for it: libvirt refuses such network cards otherwise.
+fn vhost(host: &Host) -> Finding {
+    let id = "vhost-net";
+    if host.root.exists("/dev/vhost-net") || host.root.exists("/sys/module/vhost_net") {
+        return Finding::ok(id, Group::Kvm, "vhost-net is there");
+    }
+    let file = format!("{}/etc/vmm/kvm/vmm_exec_kvm.conf", host.wanted.remotes);
+    let bytes = match std::fs::read(host.root.path(&file)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Finding::skipped(id, Group::Kvm, "no vhost-net; the host has no defaults of domains yet");
+        }
+        Err(error) => return Finding::unchecked(id, Group::Kvm, format!("{file}: {error}"), ""),
+    };
+    let (_, parsed) = parse_bytes(&bytes, Level::Defaults, &file, Rules::DEFAULTS);
+    let nic = parsed.template.vector("NIC");
+    let Some(queues) = nic.as_ref().and_then(|nic| nic.filled("VIRTIO_QUEUES")) else {
+        return Finding::skipped(id, Group::Kvm, "no vhost-net; the defaults of domains do not ask for it");
+    };
+    let evidence = format!("no vhost-net, but NIC/VIRTIO_QUEUES = {queues:?} in {file}");
+    Finding::bad(id, Group::Kvm, Verdict::Warning, evidence, VHOST_MEND)
 }
 
 /// The same for the drivers' user when that is not us.

@@ -24,6 +24,13 @@ pub const CHECKS: &[Check] = &[
         mend: "setfacl -m u:QEMUUSER:--x FOLDER for the folder that blocks.",
     },
     Check {
+        id: "images",
+        group: Group::Cloud,
+        what: "The folder of VMs from cloud images is there, and the user may make files in it; or the user may make it.",
+        why: "`kvmad vm create` puts a folder for each VM into it.",
+        mend: "install -d -o USER -g USER /var/lib/libvirt/images/kvmad",
+    },
+    Check {
         id: "images-path",
         group: Group::Cloud,
         what: "QEMU's user may pass every parent of the folder of VMs from cloud images.",
@@ -34,7 +41,11 @@ pub const CHECKS: &[Check] = &[
 
 /// All of them.
 pub async fn all(host: &Host) -> Vec<Finding> {
-    let mut all = vec![datastores(host)];
+    let wanted = &host.wanted;
+    let mut all = vec![
+        folder(host, "datastores", Group::Opennebula, &wanted.datastores),
+        folder(host, "images", Group::Cloud, &wanted.images),
+    ];
     match host.qemu_user().await {
         Err(reason) => {
             let told = |id, group| {
@@ -52,35 +63,23 @@ pub async fn all(host: &Host) -> Vec<Finding> {
     all
 }
 
-fn datastores(host: &Host) -> Finding {
-    let (id, group) = ("datastores", Group::Opennebula);
-    let folder = host.wanted.datastores.as_str();
-    let edit = Edit::Folder { folder: folder.to_owned(), owner: host.user.clone() };
+/// Whether the drivers' user may make files in `folder`.
+fn folder(host: &Host, id: &'static str, group: Group, folder: &str) -> Finding {
     let path = host.root.path(folder);
     match std::fs::metadata(&path) {
-        Ok(meta) if !meta.is_dir() => Finding::bad(
-            id,
-            group,
-            Verdict::Failure,
-            format!("{folder} is no folder"),
-            "move it out of the way",
-        ),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let mend = format!("{} (or mount the shared file system there)", edit.command());
-            Finding::bad(id, group, Verdict::Warning, format!("{folder} is not there"), mend)
-                .with_edits([edit])
+        Ok(meta) if !meta.is_dir() => {
+            let mend = "move it out of the way";
+            Finding::bad(id, group, Verdict::Failure, format!("{folder} is no folder"), mend)
         }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => missing(host, id, group, folder),
         Err(error) => {
-            Finding::unchecked(id, group, format!("{folder}: {error}"), "run it as a user who may look there")
+            let mend = "run it as a user who may look there";
+            Finding::unchecked(id, group, format!("{folder}: {error}"), mend)
         }
         Ok(_) => {
             let Ok(Some(account)) = &host.account else {
-                return Finding::unchecked(
-                    id,
-                    group,
-                    format!("{folder} is there, {} is not known", host.user),
-                    "",
-                );
+                let evidence = format!("{folder} is there, {} is not known", host.user);
+                return Finding::unchecked(id, group, evidence, "");
             };
             match may(&path, &account.who, FILL) {
                 Ok(true) => Finding::ok(id, group, format!("{folder}: {} may make files there", host.user)),
@@ -95,6 +94,22 @@ fn datastores(host: &Host) -> Finding {
             }
         }
     }
+}
+
+fn missing(host: &Host, id: &'static str, group: Group, folder: &str) -> Finding {
+    let edit = Edit::Folder { folder: folder.to_owned(), owner: host.user.clone() };
+    let evidence = format!("{folder} is not there");
+    if id == "images" {
+        let parent = Path::new(folder).parent().map(|parent| host.root.path(parent));
+        if let (Ok(Some(account)), Some(parent)) = (&host.account, parent)
+            && may(&parent, &account.who, FILL).unwrap_or(false)
+        {
+            return Finding::ok(id, group, format!("{evidence} yet; {} may make it", host.user));
+        }
+        return Finding::bad(id, group, Verdict::Warning, evidence, edit.command()).with_edits([edit]);
+    }
+    let mend = format!("{} (or mount the shared file system there)", edit.command());
+    Finding::bad(id, group, Verdict::Warning, evidence, mend).with_edits([edit])
 }
 
 fn path(host: &Host, id: &'static str, group: Group, folder: &str, (who, how): (&Who, &str)) -> Finding {

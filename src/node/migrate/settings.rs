@@ -98,7 +98,7 @@ impl Settings {
         let mut from = Reader { kvmrc, vm, notes: Vec::new() };
         let settings = Self {
             converge: from.value("MIGRATE_AUTO_CONVERGE", None, converge),
-            compressed: from.value("MIGRATE_COMPRESSED", false, yes_no),
+            compressed: from.value("MIGRATE_COMPRESSED", false, switch),
             parallel: from.value("MIGRATE_PARALLEL", 0, |text| whole(text, 255)),
             bandwidth: from.value("MIGRATE_BANDWIDTH", 0, |text| whole(text, 1 << 40)),
             max_downtime: from.value("MIGRATE_MAX_DOWNTIME", 0, |text| whole(text, 2_000_000)),
@@ -108,7 +108,7 @@ impl Settings {
             on_stall: from.value("MIGRATE_ON_STALL", vec![Remedy::Slow, Remedy::Abort], remedies),
             progress: from.value("MIGRATE_PROGRESS", Some(Duration::from_secs(10)), seconds),
             settle: from.value("MIGRATE_SETTLE_TIMEOUT", Duration::from_secs(60), positive),
-            tls: from.value("MIGRATE_TLS", false, yes_no),
+            tls: from.value("MIGRATE_TLS", false, switch),
             options: from.value("MIGRATE_OPTIONS", Vec::new(), words),
             ask: from.value("VIRSH_TIMEOUT", Duration::from_secs(60), positive),
             job: from.value("VIRSH_JOB_TIMEOUT", Duration::from_secs(21_600), positive),
@@ -151,7 +151,17 @@ impl Reader<'_> {
     }
 }
 
+/// yes and no, as the scripts read them.
 fn yes_no(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    }
+}
+
+/// yes, no, and what else switches are called.
+pub(crate) fn switch(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "yes" | "true" | "on" | "1" => Some(true),
         "no" | "false" | "off" | "0" => Some(false),
@@ -184,7 +194,7 @@ pub(crate) fn words(text: &str) -> Option<Vec<String>> {
 
 /// `no`, `yes`, `INITIAL` or `INITIAL,INCREMENT` in percent.
 pub(crate) fn converge(text: &str) -> Option<Option<Converge>> {
-    if let Some(on) = yes_no(text).filter(|_| text != "1" && text != "0") {
+    if let Some(on) = switch(text).filter(|_| text != "1" && text != "0") {
         return Some(on.then_some(Converge { initial: None, increment: None }));
     }
     let percent =

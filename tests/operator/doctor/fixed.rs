@@ -9,7 +9,7 @@ sed -i '/^group/d; s/^user.*/user = \"libvirt-qemu\"/; s/^dynamic.*/dynamic_owne
 gpasswd -d oneadmin libvirt; gpasswd -d oneadmin kvm
 install -d -m 750 /srv/doctor";
 const MEND: &str = "mv /etc/qemu.test /etc/libvirt/qemu.conf; usermod -aG libvirt,kvm oneadmin; rm -rf /srv/doctor; rm -f /etc/libvirt/*.kvmad-*";
-const WORDS: [&str; 2] = ["--datastores", "/srv/doctor/ds"];
+const WORDS: [&str; 4] = ["--datastores", "/srv/doctor/ds", "--images", "/srv/doctor/images"];
 /// Everything that the edits are about.
 const STATE: &str = "sha256sum /etc/libvirt/* /etc/group /etc/passwd 2>/dev/null; ls -lRa /etc/libvirt /srv/doctor; getfacl -p /srv/doctor 2>/dev/null; id oneadmin";
 
@@ -25,8 +25,17 @@ fn alone_fix_mends_what_it_promises_and_a_second_run_changes_nothing() {
     let _undo = Undo("node2", MEND);
     bed::sh("node2", &["sh", "-ec", BREAK]);
     let broken = state();
-    let mended =
-        ["qemu-user", "qemu-ownership", "group-libvirt", "group-kvm", "datastores-path", "datastores"];
+    let mended = [
+        "qemu-user",
+        "qemu-ownership",
+        "group-libvirt",
+        "group-kvm",
+        "dev-kvm",
+        "libvirt",
+        "datastores-path",
+        "datastores",
+        "images",
+    ];
 
     let looked = as_root(&front, "node2", &[&["--format", "json"], &WORDS[..]].concat());
     for id in mended {
@@ -59,6 +68,7 @@ fn alone_fix_mends_what_it_promises_and_a_second_run_changes_nothing() {
         "setfacl -m u:libvirt-qemu:--x /srv/doctor",
         "setfacl -m u:oneadmin:--x /srv/doctor",
         "install -d -o oneadmin -g oneadmin /srv/doctor/ds",
+        "install -d -o oneadmin -g oneadmin /srv/doctor/images",
         "it counts after: systemctl restart libvirtd",
     ] {
         assert!(fixed.stdout.contains(shown), "{shown}: {}\n{}", fixed.stdout, fixed.stderr);

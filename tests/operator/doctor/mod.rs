@@ -89,9 +89,11 @@ impl Drop for Undo<'_> {
     }
 }
 
-/// What this bed can't satisfy: guides ask for virt-install, the folder of the datastores is elsewhere, libvirt's
-/// network is not started, libvirt listens on all addresses without a name.
-const WARNED: [&str; 4] = ["virt-install", "datastores", "nat-network", "libvirt-tcp-auth"];
+/// What this bed can't satisfy: guides ask for virt-install, the folders of the datastores and of VMs from cloud images are
+/// elsewhere, libvirt's network is not started, libvirt listens on all addresses without a name, the kernel may have no
+/// vhost-net.
+const WARNED: [&str; 6] =
+    ["virt-install", "datastores", "images", "nat-network", "libvirt-tcp-auth", "vhost-net"];
 /// What does not apply to it, each with its reason in the evidence.
 const SKIPPED: [(&str, &str); 12] = [
     ("apparmor", "not active"),

@@ -2,4 +2,4 @@
 
 mod bed;
 mod hand;
-mod server;
+pub mod server;

@@ -30,7 +30,7 @@ struct State {
     hangs: bool,
 }
 
-/// Serves every path with the same file, on the front-end's address of the bed.
+/// Serves every path with the same file.
 #[derive(Debug)]
 pub struct Server {
     state: Arc<Mutex<State>>,
@@ -39,14 +39,37 @@ pub struct Server {
     port: u16,
 }
 
+/// Where a server listens.
+pub struct Place<'a> {
+    /// Starts a command there.
+    pub enter: &'a dyn Fn() -> Command,
+    /// Its address.
+    pub address: &'a str,
+    /// Its name in the certificate, as OpenSSL writes it (`DNS:NAME`).
+    pub name: &'a str,
+    /// A folder for its files.
+    pub folder: PathBuf,
+}
+
 const ADDRESS: &str = "10.77.0.1";
 
 impl Server {
-    /// Serves `file` on `port` with a certificate of its own.
+    /// Serves `file` on `port` of the bed's front-end, with a certificate of its own.
     pub fn start(file: &Path, port: u16) -> Self {
-        let folder = bed::folder().join(format!("https-{}-{port}", std::process::id()));
+        let place = Place {
+            enter: &|| bed::on(bed::FRONT_END),
+            address: ADDRESS,
+            name: &format!("IP:{ADDRESS}"),
+            folder: bed::folder().join(format!("https-{}-{port}", std::process::id())),
+        };
+        Self::at(file, port, place)
+    }
+
+    /// The same anywhere.
+    pub fn at(file: &Path, port: u16, place: Place<'_>) -> Self {
+        let Place { enter, address, name, folder } = place;
         fs::create_dir_all(&folder).expect("a folder");
-        certificate(&folder);
+        certificate(&folder, name);
         let state: Arc<Mutex<State>> = Arc::default();
         let socket = folder.join("http");
         let listener = UnixListener::bind(&socket).expect("a socket");
@@ -57,16 +80,16 @@ impl Server {
                 std::thread::spawn(move || serve(&stream, &path, &shared));
             }
         });
-        let mut command = bed::on(bed::FRONT_END);
+        let mut command = enter();
         command.arg("socat").arg(format!(
-            "OPENSSL-LISTEN:{port},bind={ADDRESS},fork,reuseaddr,verify=0,cert={0}/cert.pem,key={0}/key.pem",
+            "OPENSSL-LISTEN:{port},bind={address},fork,reuseaddr,verify=0,cert={0}/cert.pem,key={0}/key.pem",
             folder.display()
         ));
         command.arg(format!("UNIX-CONNECT:{}", socket.display()));
         let socat = command.stdin(Stdio::null()).spawn().expect("socat");
         let listens = || {
             let open = bed::run({
-                let mut command = bed::on(bed::FRONT_END);
+                let mut command = enter();
                 command.args(["ss", "-Hltn", &format!("sport = :{port}")]);
                 command
             });
@@ -106,16 +129,17 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It is a child of the program that entered the host's namespaces.
+        // It may be a child of the program that entered the namespaces.
         for pid in processes::children(self.socat.id()) {
             processes::signal(pid, "TERM");
         }
+        let _ = self.socat.kill();
         let _ = self.socat.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-fn certificate(folder: &Path) {
+fn certificate(folder: &Path, name: &str) {
     let mut command = Command::new("openssl");
     command.args([
         "req",
@@ -129,7 +153,7 @@ fn certificate(folder: &Path) {
         "/CN=kvmad-test",
         "-addext",
     ]);
-    command.arg(format!("subjectAltName=IP:{ADDRESS}"));
+    command.arg(format!("subjectAltName={name}"));
     command.arg("-keyout").arg(folder.join("key.pem")).arg("-out").arg(folder.join("cert.pem"));
     let output = bed::run(command);
     assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
