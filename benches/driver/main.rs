@@ -27,13 +27,19 @@ fn main() {
     if !words.iter().any(|word| word == "--bench") {
         return;
     }
-    let parts: [(&str, fn(&mut Report)); 3] =
-        [("start", start::measure), ("warm", warm::measure), ("life", life::measure)];
-    let named: Vec<_> = parts.iter().filter(|(name, _)| words.iter().any(|word| word == name)).collect();
+    let parts = ["start", "warm", "life"];
+    let all = !words.iter().any(|word| parts.contains(&word.as_str()));
+    let wanted = |part: &str| all || words.iter().any(|word| word == part);
     let _use = bed::alone();
     let mut report = Report::default();
-    for (_, measure) in if named.is_empty() { parts.iter().collect() } else { named } {
-        measure(&mut report);
+    if wanted("start") {
+        start::measure(&mut report);
+    }
+    if wanted("warm") {
+        warm::measure(&mut report);
+    }
+    if wanted("life") {
+        life::measure(&mut report);
     }
     println!("{report}");
 }
