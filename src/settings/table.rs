@@ -133,6 +133,11 @@ settings! {
         rollback_timeout: Duration = "60s";
         /// How often a connection is tried for rolling back.
         rollback_tries: usize = "3";
+        /// When a migration's script was lost both hosts are asked where the VM is: for so long again while one gives no
+        /// answer.
+        settle_timeout: Duration = "40s";
+        /// And for so long while the migration goes on without its script.
+        settle_migration_timeout: Duration = "15m";
     }
     /// Starting, stopping and pulling the monitoring of hosts (IM driver).
     im: Im {

@@ -100,6 +100,8 @@ fn limits(options: &VmmOptions, settings: &Settings) -> Limits {
         grace: settings.action.grace,
         retries: u32::try_from(options.retries).unwrap_or(u32::MAX),
         roll_back: settings.action.rollback_timeout,
+        settle: settings.action.settle_timeout,
+        settle_migration: settings.action.settle_migration_timeout,
         ..Limits::default()
     }
 }

@@ -6,7 +6,7 @@ use kvmad::host::job::{Ending, Job};
 use kvmad::mad::actions::Severity;
 use kvmad::vmm::execute::Limits;
 
-use super::carried::{deploy, failure, front_end, planned, run, run_deploy, run_in, scripts, success};
+use super::carried::{Ran, deploy, failure, front_end, planned, run, run_deploy, run_in, scripts, success};
 use super::recorder::{Canned, Fake, bad, ends, good};
 
 const DIR: &str = "/var/lib/one//datastores/100/0";
@@ -245,6 +245,16 @@ async fn a_target_is_brought_up_to_date_before_the_source_works_with_it_and_need
     assert_eq!(*ran.fake.readied.lock().expect("lock"), [], "the source is up to date");
 }
 
+/// As [`run`], where a host that gives no answer is asked again for `settle` only.
+async fn run_settling(
+    settle: Duration,
+    decide: impl Fn(&str, &Job) -> Canned + Send + Sync + 'static,
+) -> Ran {
+    let dir = front_end();
+    let limits = Limits { settle, ..Limits::default() };
+    run_in(dir.path(), &planned(26, |text| text), Fake::new(decide), limits).await
+}
+
 fn lost_migration(target: &'static str, source: &'static str) -> impl Fn(&str, &Job) -> Canned + Send + Sync {
     move |line: &str, _: &Job| match line {
         _ if line.contains("/migrate") => ends(Ending::Lost("host1: broken".to_owned())),
@@ -278,12 +288,36 @@ async fn a_lost_migration_is_judged_by_where_the_vm_is() {
     let warning = "host1: broken; but the VM runs where migrate brings it; host host1 could not be asked";
     assert!(ran.log.texts().iter().any(|text| text.starts_with(warning)), "{:?}", ran.log.texts());
 
-    let ran = run(26, lost_migration("STATE=a", "")).await;
+    let ran = run_settling(Duration::ZERO, lost_migration("STATE=a", "")).await;
     assert!(failure(&ran).contains("nothing was undone"), "it may still be on its way: {}", failure(&ran));
 
-    let ran = run(26, lost_migration("", "STATE=a")).await;
+    let ran = run_settling(Duration::ZERO, lost_migration("", "STATE=a")).await;
     assert!(failure(&ran).contains("look at host1 and host2; nothing was undone"), "{}", failure(&ran));
     assert!(!ran.lines.iter().any(|line| line.contains("failmigrate") || line.contains("/clean")));
+}
+
+#[tokio::test]
+async fn a_host_that_gives_no_answer_while_the_domain_comes_or_goes_is_asked_again() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    // libvirt of both hosts answers nothing `silent` times, then the domain is at the target
+    let recovers = |silent: u32| {
+        let looks = AtomicU32::new(0);
+        move |line: &str, _: &Job| match line {
+            _ if line.contains("/migrate") => ends(Ending::Signaled(9)),
+            _ if line.contains("vmm/kvm/poll") && looks.fetch_add(1, Ordering::Relaxed) < silent => {
+                bad(1, "libvirt did not answer")
+            }
+            _ if line.contains("host2 vmm/kvm/poll") => good("RUNS=yes STATE=a"),
+            _ if line.contains("host1 vmm/kvm/poll") => good("STATE=d"),
+            _ => good(""),
+        }
+    };
+    for silent in [1, 2] {
+        let ran = run(26, recovers(silent)).await;
+        assert_eq!(success(&ran), "-", "{silent}");
+    }
+    let ran = run_settling(Duration::from_millis(1500), recovers(u32::MAX)).await;
+    assert!(failure(&ran).contains("not known where the VM runs"), "{}", failure(&ran));
 }
 
 #[tokio::test]

@@ -35,6 +35,10 @@ pub struct Limits {
     pub retry_pause: Duration,
     /// Longest time of the roll-back as a whole.
     pub roll_back: Duration,
+    /// When a step was lost: how long a host that gives no answer is asked again what became of it.
+    pub settle: Duration,
+    /// And how long a migration that goes on by itself is waited for.
+    pub settle_migration: Duration,
 }
 
 impl Default for Limits {
@@ -45,6 +49,8 @@ impl Default for Limits {
             retries: 0,
             retry_pause: Duration::from_secs(1),
             roll_back: Duration::from_secs(60),
+            settle: Duration::from_secs(40),
+            settle_migration: Duration::from_secs(900),
         }
     }
 }

@@ -16,9 +16,6 @@ use super::{Run, text};
 const QUESTION: Duration = Duration::from_secs(20);
 /// How long both sides may say that the VM is there: a migration that is being given up.
 const BOTH: Duration = Duration::from_secs(15);
-/// How long a migration that goes on without its script is waited for: peer to peer or with post-copy libvirt brings it
-/// to an end by itself.
-const MOVING: Duration = Duration::from_secs(900);
 /// Between two questions.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -79,7 +76,7 @@ impl<'a> Run<'a> {
         let Settle::Ask { after: at_target, before: at_source } = settle else {
             return (Says::Nothing, Says::Nothing);
         };
-        let begin = Instant::now();
+        let (limits, begin) = (&self.executor.limits, Instant::now());
         loop {
             let after = self.question(at_target).await;
             // Where the connection was lost the script was ended properly, and the source would only be silent.
@@ -87,20 +84,26 @@ impl<'a> Run<'a> {
                 return (after, Says::Nothing);
             }
             let before = self.question(at_source).await;
-            if before == Says::Moves && begin.elapsed() < MOVING && !self.context.cancel.is_cancelled() {
+            if before == Says::Moves
+                && begin.elapsed() < limits.settle_migration
+                && !self.context.cancel.is_cancelled()
+            {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
-            let there = |says| matches!(says, Says::Runs | Says::Moves | Says::Here);
             if after == Says::Gone && before == Says::Gone {
                 // It may have arrived between the two questions.
                 return (self.question(at_target).await, before);
             }
-            if after == Says::Here && before == Says::Nothing {
-                // The silence took its time, in which the source has given up or the VM has arrived.
-                return (self.question(at_target).await, before);
-            }
-            if !(there(after) && there(before)) || begin.elapsed() > BOTH {
+            let patience = match (after, before) {
+                // What runs at the target has arrived, and what it has nothing of has not.
+                (Says::Runs, Says::Nothing) | (Says::Gone, _) => Duration::ZERO,
+                // While a domain comes or goes libvirt may give no answer.
+                (Says::Nothing, _) | (_, Says::Nothing) => limits.settle,
+                (_, Says::Gone) => Duration::ZERO,
+                _ => BOTH,
+            };
+            if begin.elapsed() >= patience || self.context.cancel.is_cancelled() {
                 return (after, before);
             }
             tokio::time::sleep(PAUSE).await;
