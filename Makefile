@@ -62,6 +62,7 @@ bench: stage
 	benches/run
 
 soak: stage
+	packaging/need test
 	tests/soak
 
 clean:

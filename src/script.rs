@@ -99,8 +99,8 @@ pub fn failure(outcome: &Outcome, what: &str, at: &Place) -> String {
         }
         Ending::Cancelled => with("was cancelled".to_owned()),
         Ending::NotStarted(why) => format!("{what} on {}: {why}", place(at)),
-        Ending::Lost(why) if why.contains(&place(at)) => why.clone(),
-        Ending::Lost(why) => format!("{}: {why}", place(at)),
+        Ending::Lost(why) | Ending::Silent(why) if why.contains(&place(at)) => why.clone(),
+        Ending::Lost(why) | Ending::Silent(why) => format!("{}: {why}", place(at)),
     }
 }
 

@@ -125,6 +125,7 @@ impl Helper {
         let reading = read_frames(input, rest, table.clone(), out.clone());
         let pinging = ping(table.clone(), out.clone(), limits.ping, limits.dead);
         let (ended, shared) = (gone.clone(), table.clone());
+        let answers_within = limits.ping * 2;
         tokio::spawn(async move {
             let reason = tokio::select! {
                 reason = reading => reason,
@@ -134,6 +135,8 @@ impl Helper {
             };
             let mut table = lock(&shared);
             table.lost = Some(reason);
+            // ssh may have seen it first.
+            table.silent |= table.heard.is_some_and(|heard| heard.elapsed() > answers_within);
             table.slots.clear();
             ended.cancel();
         });

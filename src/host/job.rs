@@ -138,6 +138,8 @@ pub enum Ending {
     NotStarted(String),
     /// The place could not be reached, or was lost while it ran; the text is for people and names the host.
     Lost(String),
+    /// It gave no sign of life any more: it may run there a little longer, until that host notices the same.
+    Silent(String),
 }
 
 /// What is left of a job.

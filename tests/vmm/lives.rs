@@ -296,6 +296,38 @@ async fn a_lost_migration_is_judged_by_where_the_vm_is() {
     assert!(!ran.lines.iter().any(|line| line.contains("failmigrate") || line.contains("/clean")));
 }
 
+/// The target gets the VM after some looks: the source noticed the silence only then.
+#[tokio::test]
+async fn a_source_that_fell_silent_may_still_migrate_for_a_moment() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let migrates_late = |lost: fn(String) -> Ending| {
+        let looks = AtomicU32::new(0);
+        move |line: &str, _: &Job| match line {
+            _ if line.contains("/migrate") => ends(lost("host1: no sign of life for 45 s".to_owned())),
+            _ if line.contains("host2 vmm/kvm/poll") => {
+                let arrived = looks.fetch_add(1, Ordering::Relaxed) >= 2;
+                good(if arrived { "RUNS=yes STATE=a" } else { "STATE=d" })
+            }
+            _ if line.contains("host1 vmm/kvm/poll") => good("STATE=d"),
+            _ => good(""),
+        }
+    };
+    let ran = run(26, migrates_late(Ending::Silent)).await;
+    assert_eq!(success(&ran), "-", "it arrived in the end");
+
+    let ran = run(26, migrates_late(Ending::Lost)).await;
+    assert!(failure(&ran).contains("no sign of life"), "a closed connection ends the script at once");
+
+    let never = |line: &str, _: &Job| match line {
+        _ if line.contains("/migrate") => ends(Ending::Silent("host1: no sign of life".to_owned())),
+        _ if line.contains("vmm/kvm/poll") => good("STATE=d"),
+        _ => good(""),
+    };
+    let ran = run_settling(Duration::from_millis(1500), never).await;
+    assert_eq!(failure(&ran), "host1: no sign of life");
+    assert_eq!(scripts(&ran).last().map(String::as_str), Some("~ local tm/dummy/failmigrate"));
+}
+
 #[tokio::test]
 async fn a_host_that_gives_no_answer_while_the_domain_comes_or_goes_is_asked_again() {
     use std::sync::atomic::{AtomicU32, Ordering};

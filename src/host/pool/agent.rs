@@ -58,14 +58,14 @@ async fn by_helper(
         Err(error) => return Ran::Lost(reason(end.await, said).await.unwrap_or_else(|| error.to_string())),
     };
     let ended = helper.run(open.clone(), stdin.clone(), output, watch).await;
-    let helper_reason = helper.reason();
+    let (silent, helper_reason) = (helper.is_silent(), helper.reason());
     // The helper sees the end of its stdin and goes, then ssh.
     drop(helper);
     let why = async move || {
         let Ok(ended) = timeout(LAST_WORDS, end).await else { return None };
         reason(ended, said).await
     };
-    Ran::of_helper(ended, async || {
+    Ran::of_helper(ended, silent, async || {
         why().await.or(helper_reason).unwrap_or_else(|| "the connection was lost".to_owned())
     })
     .await

@@ -188,10 +188,15 @@ fn ending(ran: Ran, limit: Option<Duration>, place: &Place) -> Ending {
         Ran::Exit(Exit { how: How::Exited(status), .. }) => Ending::Exited(status),
         Ran::Exit(Exit { how: How::Signaled(signal), .. }) => Ending::Signaled(signal),
         Ran::Refused(refusal) => Ending::NotStarted(refusal.text),
-        Ran::Lost(reason) => Ending::Lost(match place {
-            Place::Local => format!("front-end: {reason}"),
-            Place::Host { name, .. } => format!("{name}: {reason}"),
-        }),
+        Ran::Lost(reason) => Ending::Lost(at(place, &reason)),
+        Ran::Silent(reason) => Ending::Silent(at(place, &reason)),
+    }
+}
+
+fn at(place: &Place, reason: &str) -> String {
+    match place {
+        Place::Local => format!("front-end: {reason}"),
+        Place::Host { name, .. } => format!("{name}: {reason}"),
     }
 }
 
@@ -217,7 +222,7 @@ impl Inner {
         match place {
             Place::Local => {
                 let ended = self.local.run(open, stdin, output, watch).await;
-                Ran::of_helper(ended, async || self.local.reason().await).await
+                Ran::of_helper(ended, false, async || self.local.reason().await).await
             }
             Place::Host { name, agent } => {
                 let entry = self.entry(name);

@@ -27,14 +27,21 @@ pub(super) enum Ran {
     Exit(Exit),
     Refused(Refusal),
     Lost(String),
+    /// Without a sign of life.
+    Silent(String),
 }
 
 impl Ran {
-    /// From what a helper says; `why` tells why it was lost.
-    pub(super) async fn of_helper(ended: helper::Ended, why: impl AsyncFnOnce() -> String) -> Self {
+    /// From what a helper says; `why` tells why it was lost, which may have been `silent`ly.
+    pub(super) async fn of_helper(
+        ended: helper::Ended,
+        silent: bool,
+        why: impl AsyncFnOnce() -> String,
+    ) -> Self {
         match ended {
             helper::Ended::Exit(exit) => Self::Exit(exit),
             helper::Ended::Refused(refusal) => Self::Refused(refusal),
+            helper::Ended::Lost if silent => Self::Silent(why().await),
             helper::Ended::Lost => Self::Lost(why().await),
         }
     }
@@ -83,7 +90,7 @@ impl Inner {
                 Ok(()) => self.once(&at, &connection, wanted, output).await,
             };
         }
-        if let Ran::Lost(_) = &ran {
+        if let Ran::Lost(_) | Ran::Silent(_) = &ran {
             watch.turn.unreachable(&at.entry.name);
         }
         if at.job.purpose == Purpose::RollBack {
@@ -149,7 +156,8 @@ impl Inner {
         let Wanted { open, stdin, watch } = wanted;
         if let Some(helper) = self.helper_of(connection, watch).await {
             let ended = helper.run(open.clone(), stdin.clone(), output, watch).await;
-            return Ran::of_helper(ended, async || why_lost(connection, &helper).await).await;
+            return Ran::of_helper(ended, helper.is_silent(), async || why_lost(connection, &helper).await)
+                .await;
         }
         let channel = entry.channel(connection, watch);
         self.without_helper(channel, wanted, output).await

@@ -90,7 +90,7 @@ impl Inner {
             Ran::Exit(Exit { how: How::Exited(status), .. }) => format!("exit code {status}"),
             Ran::Exit(Exit { how: How::Signaled(signal), .. }) => format!("killed by signal {signal}"),
             Ran::Refused(refusal) => refusal.text,
-            Ran::Lost(reason) => reason,
+            Ran::Lost(reason) | Ran::Silent(reason) => reason,
         };
         Err(if said.is_empty() { failed } else { format!("{said} ({failed})") })
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::host::job::HostName;
 use crate::template::xml::Document;
+use crate::vmm::payload;
 
 /// One migration.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Action {
     pub to: Option<String>,
     /// Whether both hosts see the same files.
     pub shared: bool,
+    /// It is said that they do not.
+    pub private: bool,
     document: Option<Document>,
 }
 
@@ -32,10 +35,10 @@ impl Action {
     /// What is wrong, for people.
     pub fn read(id: &str, target: &str, source: &str, vm: &str, document: &str) -> Result<Self, String> {
         let host = |name: &str| HostName::new(name.trim()).map_err(|error| error.to_string());
-        let document = match document.trim().is_empty() {
-            true => None,
-            false => Some(
-                Document::parse(document)
+        let document = match document.trim() {
+            "" => None,
+            text => Some(
+                Document::parse(plain(text))
                     .map_err(|error| format!("the action is no XML document: {error}"))?,
             ),
         };
@@ -54,6 +57,7 @@ impl Action {
             from: at("DATASTORE/BASE_PATH").map(folder),
             to: at("DISK_TARGET_PATH").map(|path| path.trim_end_matches('/').to_owned()),
             shared: shared.unwrap_or(document.is_none()),
+            private: shared == Some(false),
             document,
         })
     }
@@ -85,6 +89,12 @@ impl Action {
     }
 }
 
+/// The XML of a document that may be base64: so OpenNebula's own driver gives it to a script on the front-end.
+fn plain(text: &str) -> String {
+    let decoded = || String::from_utf8(payload::decode(text).ok()?).ok();
+    if text.starts_with('<') { text.to_owned() } else { decoded().unwrap_or_else(|| text.to_owned()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +122,17 @@ mod tests {
         for text in ["", "<TEMPLATE/>", "<TEMPLATE><SHARED>NO</SHARED></TEMPLATE>"] {
             assert!(!read("x", &format!("<A><DATASTORE>{text}</DATASTORE></A>")).expect("an action").shared);
         }
+    }
+
+    /// What `base64` of coreutils makes of `<A><DISK_TARGET_PATH>/ds/9/7</DISK_TARGET_PATH></A>`, in one line and in two.
+    #[test]
+    fn the_document_may_be_base64() {
+        let one = "PEE+PERJU0tfVEFSR0VUX1BBVEg+L2RzLzkvNzwvRElTS19UQVJHRVRfUEFUSD48L0E+";
+        for text in [one.to_owned(), format!("{}\n{}\n", &one[..40], &one[40..])] {
+            assert_eq!(read("x", &text).expect("an action").to.as_deref(), Some("/ds/9/7"));
+        }
+        let refused = read("x", "PEE").expect_err("half a document");
+        assert!(refused.contains("no XML document"), "{refused}");
     }
 
     #[test]

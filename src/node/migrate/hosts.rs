@@ -168,6 +168,11 @@ impl Migration<'_> {
         if self.from_afar && self.action.changes_datastore() {
             return Err("only the script migrate can move a VM to another datastore".to_owned());
         }
+        if self.from_afar && self.action.private {
+            return Err("its datastore is not shared by the hosts (SHARED): only the script migrate can copy the files; \
+                 take -l migrate=migrate_local out of the driver's arguments"
+                .to_owned());
+        }
         if self.from_afar || (self.action.shared && !self.action.changes_datastore()) {
             return Ok(files);
         }

@@ -36,7 +36,7 @@ impl<'a> Run<'a> {
     /// Decides what became of `step`, of which only `failed` is known.
     pub(super) async fn settle(&mut self, step: &'a Step, failed: Failed) -> Result<String, Failed> {
         let Some(settle) = &step.settle else { return Err(failed) };
-        match self.ask(settle, failed.lost).await {
+        match self.ask(settle, &failed).await {
             (Says::Runs | Says::Here, Says::Gone) => {
                 let text = format!("{}; but the VM is where {} brings it", failed.text, step.name);
                 self.log(Severity::Warning, &text);
@@ -72,7 +72,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    async fn ask(&self, settle: &Settle, lost: bool) -> (Says, Says) {
+    async fn ask(&self, settle: &Settle, failed: &Failed) -> (Says, Says) {
         let Settle::Ask { after: at_target, before: at_source } = settle else {
             return (Says::Nothing, Says::Nothing);
         };
@@ -80,8 +80,13 @@ impl<'a> Run<'a> {
         loop {
             let after = self.question(at_target).await;
             // Where the connection was lost the script was ended properly, and the source would only be silent.
-            if after == Says::Gone && lost {
-                return (after, Says::Nothing);
+            if after == Says::Gone && failed.lost {
+                // A silent host ends the script only when it notices the silence, too: some time after us.
+                if !failed.silent || begin.elapsed() >= limits.settle || self.context.cancel.is_cancelled() {
+                    return (after, Says::Nothing);
+                }
+                tokio::time::sleep(PAUSE).await;
+                continue;
             }
             let before = self.question(at_source).await;
             if before == Says::Moves

@@ -27,13 +27,15 @@ pub(super) struct Failed {
     pub(super) cancelled: bool,
     /// The place was lost or can't be reached.
     pub(super) lost: bool,
+    /// It was lost without a sign of life: what ran there may run a little longer.
+    pub(super) silent: bool,
     /// Calls of the step that were done before.
     pub(super) calls_done: usize,
 }
 
 impl Failed {
     fn new(text: String, sure: bool) -> Self {
-        Self { text, sure, cancelled: false, lost: false, calls_done: 0 }
+        Self { text, sure, cancelled: false, lost: false, silent: false, calls_done: 0 }
     }
 
     pub(super) fn sure(text: String) -> Self {
@@ -157,7 +159,8 @@ fn failed(outcome: &Outcome, step: &Step, call: &Call) -> Failed {
     };
     Failed {
         cancelled: outcome.ending == Ending::Cancelled,
-        lost: matches!(outcome.ending, Ending::Lost(_)),
+        lost: matches!(outcome.ending, Ending::Lost(_) | Ending::Silent(_)),
+        silent: matches!(outcome.ending, Ending::Silent(_)),
         ..Failed::new(text, sure)
     }
 }
