@@ -154,7 +154,10 @@ fn alone_a_firewall_a_wrong_name_and_one_uuid_for_two_are_found() {
     });
     std::fs::write(&hosts, loopback.collect::<Vec<_>>().join("\n") + "\n").expect("hosts");
     let told = check();
+    let named = stand::front(&[("QEMU_PROTOCOL", "qemu+tcp"), ("MIGRATE_URI", "tcp://{target}")]);
+    let told_address = sorted(checked(&named, &["7112", "node2", "--from", "node1"]));
     std::fs::write(&hosts, before).expect("hosts");
+    assert_eq!(told_address, (Some(0), with_always(&[])), "its own name is not needed");
     assert_eq!(told, (Some(1), with_always(&["pair-libvirt-name failure"])));
     assert_eq!(check(), (Some(0), with_always(&[])), "as before");
 }

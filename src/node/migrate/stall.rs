@@ -65,7 +65,8 @@ impl Watch {
                 self.again(now);
             }
         }
-        if job.throttle > self.throttle || job.iteration <= 1 || job.disk_remaining > 0 {
+        // The disks are copied before the memory. Later they only follow what the guest writes, which is no progress.
+        if job.throttle > self.throttle || job.iteration <= 1 {
             self.throttle = job.throttle.max(self.throttle);
             self.again(now);
         }
@@ -132,6 +133,18 @@ mod tests {
         let first = seen.iter().position(|sight| matches!(sight, Sight::Busy(_))).expect("busy");
         // The second pass, the last one that was smaller, began at 11 s.
         assert_eq!((first + 1, seen[first]), (71, Sight::Busy(PATIENCE)));
+    }
+
+    #[test]
+    fn a_guest_that_goes_on_writing_its_disks_is_no_less_busy() {
+        let mut watch = Watch::new(Some(PATIENCE));
+        let busy_at = (1..200).find(|now| {
+            // Passes of 10 s, all of one size; each look finds a little of the disks that is not mirrored yet.
+            let job = Job { disk_remaining: 1 + now % 3, disk_processed: *now, ..job(1 + now / 10, 500, *now) };
+            matches!(watch.look(seconds(*now), &job), Sight::Busy(_))
+        });
+        // The last look at the first pass was after 9 s.
+        assert_eq!(busy_at, Some(69));
     }
 
     #[test]

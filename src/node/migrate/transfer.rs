@@ -120,7 +120,12 @@ pub fn arguments(
     if postcopy {
         add("--postcopy", None);
     }
-    args.extend(more.iter().cloned());
+    // A word without dashes belongs to the option before it.
+    let mut wanted = true;
+    for word in more {
+        wanted = if word.starts_with("--") { !given(word) } else { wanted };
+        args.extend(wanted.then(|| word.clone()));
+    }
     args.extend(settings.options.iter().cloned());
     args
 }
@@ -257,7 +262,7 @@ impl Transfer<'_> {
                 self.voice.info(&format!("{why}; QEMU slows the guest more and more (now by {now} %)"));
             }
             Remedy::PostCopy if !self.postcopy => return Err("post-copy is not possible".to_owned()),
-            Remedy::PostCopy if job.disk_remaining > 0 => {
+            Remedy::PostCopy if job.disk_remaining > 0 && job.iteration == 0 => {
                 return Err("post-copy is not possible while disks are copied".to_owned());
             }
             Remedy::PostCopy => {
@@ -357,6 +362,17 @@ mod tests {
             ("MIGRATE_BANDWIDTH", "100"),
         ];
         assert_eq!(words(all, false), "--live --unsafe --bandwidth=7 --auto-converge --migrateuri tcp://x");
+    }
+
+    #[test]
+    fn options_of_the_storage_are_not_said_twice_either() {
+        let all = &[("MIGRATE_OPTIONS", "--persistent --copy-storage-all --xml=mine --auto-converge")];
+        let more = ["--persistent", "--copy-storage-all", "--xml", "/x", "--migrate-disks", "vda"].map(str::to_owned);
+        let args = arguments(&settings(all), UUID, "qemu+tcp://b/system", None, false, &more);
+        assert_eq!(
+            args[5..].join(" "),
+            "--live --migrate-disks vda --persistent --copy-storage-all --xml=mine --auto-converge"
+        );
     }
 
     #[test]

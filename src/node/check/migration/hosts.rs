@@ -105,8 +105,12 @@ fn libvirt_name(Pair { source, target }: Pair<'_>) -> Finding {
     let Some((name, at_home)) = &target.1.own else {
         return unknown(id, target.0, "libvirt told no name of the host");
     };
+    if let Some(address) = &source.1.data {
+        let evidence = format!("not needed: MIGRATE_URI on {} sends the memory to {address}", source.0);
+        return Finding::ok(id, GROUP, evidence);
+    }
     let mend = format!(
-        "on {host}: a line in /etc/hosts with its real address and {name} (not 127.0.1.1), or migration_host in /etc/libvirt/qemu.conf",
+        "on {host}: a line in /etc/hosts with its real address and {name} (not 127.0.1.1); or MIGRATE_URI in kvmrc, which names the address itself",
         host = target.0
     );
     if let Ok(addresses) = at_home
@@ -288,6 +292,11 @@ mod tests {
             trouble(|_, t| t.own = Some(("node2".into(), Ok(loopback())))),
             one("pair-libvirt-name", Failure)
         );
+        let named = |s: &mut Side, t: &mut Side| {
+            t.own = Some(("node2".into(), Ok(loopback())));
+            s.data = Some("10.9.0.2".into());
+        };
+        assert_eq!(trouble(named), [], "libvirt's own name is not asked for");
         let unknown =
             |s: &mut Side, _: &mut Side| s.peer_own = Some(("node2".into(), Err("not known".into())));
         assert_eq!(trouble(unknown), one("pair-libvirt-name", Failure));

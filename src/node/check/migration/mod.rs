@@ -29,7 +29,7 @@ pub const CHECKS: &[Check] = &[
         "DNS or /etc/hosts on the host that is named"),
     check("pair-libvirt-name", "The name that libvirt on the target has for itself is known on the source, and leads to loopback on neither.",
         "QEMU on the source sends the memory to this name; libvirt refuses a target whose own name is localhost, as Debian's line 127.0.1.1 makes it.",
-        "/etc/hosts: the host's own name at its real address; or migration_host in qemu.conf"),
+        "/etc/hosts: the host's own name at its real address; or MIGRATE_URI in kvmrc, which names the address itself"),
     check("pair-transport", "The source reaches the target's libvirt by QEMU_PROTOCOL of kvmrc, without a password.",
         "virsh migrate needs it.",
         "qemu+ssh: keys and known_hosts of oneadmin (or the forwarded agent); qemu+tcp: listen_tcp and the socket unit; qemu+tls: certificates"),

@@ -56,6 +56,9 @@ pub struct Side {
     pub peer_own: Option<(String, Told<Vec<IpAddr>>)>,
     /// The peer's libvirt, over the transport: the name that it gives itself.
     pub control: Option<Told<String>>,
+    /// Name or address to which MIGRATE_URI of kvmrc sends the memory; `None`: libvirt there tells its own name.
+    #[serde(default)]
+    pub data: Option<String>,
     /// A connection to the port that listens there.
     pub stream: Option<Told<u16>>,
     /// Milliseconds since 1970, when it was asked.
@@ -156,6 +159,7 @@ pub async fn look(virsh: &Virsh, root: &Root, request: &Request, kvmrc: &Kvmrc) 
         peer: Some(peer),
         peer_own,
         control: Some(control),
+        data: kvmrc.data.clone().and_then(Result::ok),
         stream,
         clock,
         needs,
