@@ -24,6 +24,8 @@ pub struct Image {
     pub cluster_size: Option<u64>,
     /// Its backing file, as it is written down in it.
     pub backing_filename: Option<String>,
+    /// The same as a path that can be opened from anywhere.
+    pub full_backing_filename: Option<String>,
     /// Format of that, when it is written down.
     pub backing_filename_format: Option<String>,
     /// Snapshots inside.
@@ -34,16 +36,38 @@ pub struct Image {
     pub encrypted: bool,
 }
 
-/// The image at `path` and all that it builds on, itself first. It may be in use.
+/// Layers of a chain at most.
+const LAYERS: usize = 256;
+
+/// The image at `path` and all that it builds on, itself first. It may be in use. `formats` are those that libvirt opened
+/// them with, in that order: an image is never asked for its own format, because what a raw one begins with is the guest's to
+/// write, and it could look like a chain to files of the host. Below what `formats` tells, that which is written down in the layer above
+/// counts, else raw.
 ///
 /// # Errors
 /// Why `qemu-img` can't tell.
-pub async fn chain(tools: &Arc<dyn Tools>, path: &str, limit: Duration) -> Result<Vec<Image>, String> {
-    let args = ["info", "--force-share", "--output=json", "--backing-chain", path];
-    let text = tools.ask(Ask::new("qemu-img", args, limit)).await?.good("qemu-img info", limit)?;
-    let images: Vec<Image> =
-        serde_json::from_str(&text).map_err(|error| format!("qemu-img info {path}: {error}"))?;
-    if images.is_empty() { Err(format!("qemu-img info {path} told nothing")) } else { Ok(images) }
+pub async fn chain(
+    tools: &Arc<dyn Tools>,
+    path: &str,
+    formats: &[String],
+    limit: Duration,
+) -> Result<Vec<Image>, String> {
+    let mut images: Vec<Image> = Vec::new();
+    let mut next = Some((path.to_owned(), None));
+    while let Some((path, noted)) = next {
+        let format = formats.get(images.len()).cloned().or(noted).unwrap_or_else(|| "raw".to_owned());
+        let args = ["info", "--force-share", "--output=json", "-f", &format, &path];
+        let text = tools.ask(Ask::new("qemu-img", args, limit)).await?.good("qemu-img info", limit)?;
+        let image: Image =
+            serde_json::from_str(&text).map_err(|error| format!("qemu-img info {path}: {error}"))?;
+        let below = image.full_backing_filename.clone().or_else(|| image.backing_filename.clone());
+        next = below.map(|below| (below, image.backing_filename_format.clone()));
+        images.push(image);
+        if images.len() > LAYERS {
+            return Err(format!("{} builds on more than {LAYERS} layers", images[0].filename));
+        }
+    }
+    Ok(images)
 }
 
 #[cfg(test)]
@@ -52,17 +76,27 @@ mod tests {
     use crate::node::tools::fake::Fake;
 
     #[tokio::test]
-    async fn a_chain_is_read_as_qemu_img_prints_it() {
+    async fn a_chain_is_read_layer_by_layer_each_in_its_own_format() {
         // From qemu-img 7.2.
-        let text = r#"[{"virtual-size": 4194304, "filename": "/a/disk.0.snap/1", "cluster-size": 65536, "format": "qcow2", "actual-size": 200704,
+        let texts = [
+            (
+                "qcow2 /a/disk.0.snap/1",
+                r#"{"virtual-size": 4194304, "filename": "/a/disk.0.snap/1", "cluster-size": 65536, "format": "qcow2", "actual-size": 200704,
           "format-specific": {"type": "qcow2", "data": {"compat": "1.1"}}, "full-backing-filename": "/a/disk.0.snap/0", "backing-filename": "0", "dirty-flag": false,
-          "snapshots": [{"vm-clock-nsec": 0, "name": "snap-0", "date-sec": 1, "date-nsec": 0, "vm-clock-sec": 0, "id": "1", "vm-state-size": 0}]},
-          {"virtual-size": 4194304, "filename": "/a/disk.0.snap/0", "format": "raw", "actual-size": 0, "dirty-flag": false}]"#;
+          "snapshots": [{"vm-clock-nsec": 0, "name": "snap-0", "date-sec": 1, "date-nsec": 0, "vm-clock-sec": 0, "id": "1", "vm-state-size": 0}]}"#,
+            ),
+            (
+                "raw /a/disk.0.snap/0",
+                r#"{"virtual-size": 4194304, "filename": "/a/disk.0.snap/0", "format": "raw", "actual-size": 0, "dirty-flag": false}"#,
+            ),
+        ];
         let tools: Arc<dyn Tools> = Arc::new(Fake(move |ask: &Ask| {
-            assert_eq!(ask.args.last().map(String::as_str), Some("/a/disk.0.snap/1"));
-            Ok(text.to_owned())
+            let asked = ask.args[4..].join(" ");
+            Ok(texts.iter().find(|(about, _)| *about == asked).expect("a layer").1.to_owned())
         }));
-        let images = chain(&tools, "/a/disk.0.snap/1", Duration::from_secs(5)).await.expect("a chain");
+        let formats = ["qcow2".to_owned()];
+        let images =
+            chain(&tools, "/a/disk.0.snap/1", &formats, Duration::from_secs(5)).await.expect("a chain");
         assert_eq!(images.len(), 2);
         assert_eq!(images[0].backing_filename.as_deref(), Some("0"));
         assert_eq!((images[0].snapshots.len(), images[0].cluster_size), (1, Some(65536)));

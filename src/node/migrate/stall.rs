@@ -140,7 +140,8 @@ mod tests {
         let mut watch = Watch::new(Some(PATIENCE));
         let busy_at = (1..200).find(|now| {
             // Passes of 10 s, all of one size; each look finds a little of the disks that is not mirrored yet.
-            let job = Job { disk_remaining: 1 + now % 3, disk_processed: *now, ..job(1 + now / 10, 500, *now) };
+            let job =
+                Job { disk_remaining: 1 + now % 3, disk_processed: *now, ..job(1 + now / 10, 500, *now) };
             matches!(watch.look(seconds(*now), &job), Sight::Busy(_))
         });
         // The last look at the first pass was after 9 s.

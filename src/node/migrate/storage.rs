@@ -19,6 +19,8 @@ use crate::template::xml::{Document, Element};
 pub struct Storage {
     /// Folder of the VM here, links resolved.
     pub from: PathBuf,
+    /// The same as OpenNebula names it.
+    pub named: PathBuf,
     /// Folder of the VM there.
     pub to: String,
     /// What comes into that folder, in order. For each `File` the path of its data here.
@@ -74,22 +76,23 @@ pub async fn plan(
     limit: Duration,
 ) -> Result<Storage, String> {
     let folder = fs::canonicalize(from).map_err(|error| format!("the VM's folder {from}: {error}"))?;
-    let mut storage = Storage { from: folder.clone(), to: to.to_owned(), ..Storage::default() };
+    let named = Path::new(from).components().collect::<PathBuf>();
+    let mut storage = Storage { from: folder.clone(), named, to: to.to_owned(), ..Storage::default() };
     let mut tops = BTreeMap::new();
     for disk in domain.root().children("devices").flat_map(|devices| devices.children("disk")) {
         let Some((path, target)) = source_of(disk) else { continue };
         let real = fs::canonicalize(path).map_err(|error| format!("disk {target}, {path}: {error}"))?;
         let Some(inside) = real.strip_prefix(&folder).ok().filter(|_| disk.attribute("type") == Some("file"))
         else {
-            // A link in the folder goes along; what it points to must be there.
-            let by_name = Path::new(path).components().collect::<PathBuf>();
-            let linked = by_name.starts_with(&folder) || by_name.starts_with(from);
-            storage.need.push(if linked { real.display().to_string() } else { path.to_owned() });
+            storage.need.push(storage.must_be_there(path, &real));
             continue;
         };
         let device = disk.attribute("device").unwrap_or("disk").to_owned();
         let written = device == "disk" && disk.child("readonly").is_none();
-        let mut images = chain(tools, path, limit).await?;
+        if disk.child("encryption").or_else(|| disk.child("source")?.child("encryption")).is_some() {
+            return Err(format!("disk {target}, {path}: an encrypted disk can't be copied"));
+        }
+        let mut images = chain(tools, path, &formats(disk), limit).await?;
         let backing = images.split_off(1);
         storage.need.extend(outside(&folder, &backing));
         let entry = Disk {
@@ -130,6 +133,19 @@ fn source_of(disk: &Element) -> Option<(&str, String)> {
     Some((path, disk.child("target")?.attribute("dev")?.to_owned()))
 }
 
+/// The formats that libvirt opened the layers of a disk with, from its live XML.
+fn formats(disk: &Element) -> Vec<String> {
+    let top = disk.child("driver").and_then(|driver| driver.attribute("type")).unwrap_or("raw");
+    let mut formats = vec![top.to_owned()];
+    let mut layer = disk.child("backingStore");
+    while let Some(below) = layer {
+        let Some(format) = below.child("format").and_then(|format| format.attribute("type")) else { break };
+        formats.push(format.to_owned());
+        layer = below.child("backingStore");
+    }
+    formats
+}
+
 /// Backing files that do not lie in the folder.
 fn outside(folder: &Path, backing: &[Image]) -> Vec<String> {
     let local = backing.iter().map(|image| &image.filename).filter(|name| name.starts_with('/'));
@@ -142,6 +158,18 @@ fn below(to: &str, inside: &Path) -> String {
 }
 
 impl Storage {
+    /// What must be at the target for a disk at `path` outside of the folder. A link in the folder goes along; what it points
+    /// to must be there, by the name that is written in it: behind `/dev/vg/lv` lies another device on each host.
+    fn must_be_there(&self, path: &str, real: &Path) -> String {
+        let inside = |path: &Path| path.starts_with(&self.from) || path.starts_with(&self.named);
+        let by_name = Path::new(path).components().collect::<PathBuf>();
+        if !inside(&by_name) {
+            return path.to_owned();
+        }
+        let points_to = fs::read_link(&by_name).ok().filter(|to| to.is_absolute() && !inside(to));
+        points_to.as_deref().unwrap_or(real).display().to_string()
+    }
+
     /// Whether a disk keeps its backing files, so that only its top layer is filled.
     #[must_use]
     pub fn layered(&self) -> bool {
@@ -183,7 +211,8 @@ impl Storage {
         let here = self.from.join(inside);
         let failed = |path: &Path, error: &std::io::Error| format!("{}: {error}", path.display());
         let entries = fs::read_dir(&here).map_err(|error| failed(&here, &error))?;
-        let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+        let names: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
+        let mut names = names.map_err(|error| failed(&here, &error))?;
         names.sort();
         for name in names {
             let Some(name) = name.to_str() else {
@@ -241,7 +270,7 @@ impl Storage {
     /// A path that is written down somewhere, as it is at the target.
     fn moved(&self, path: &str) -> String {
         let clean: PathBuf = Path::new(path).components().collect();
-        match clean.strip_prefix(&self.from) {
+        match clean.strip_prefix(&self.from).or_else(|_| clean.strip_prefix(&self.named)) {
             Ok(inside) if path.starts_with('/') => below(&self.to, inside),
             _ => path.to_owned(),
         }
@@ -251,6 +280,7 @@ impl Storage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::tools::Ask;
     use crate::node::tools::fake::Fake;
     use std::os::unix::fs::symlink;
 
@@ -263,8 +293,14 @@ mod tests {
         let domain = disks.replace("HOME", &home);
         let domain =
             Document::parse(format!("<domain><devices>{domain}</devices></domain>")).expect("a domain");
-        let answer = images.replace("HOME", &home);
-        let tools: Arc<dyn Tools> = Arc::new(Fake(move |_: &_| Ok(answer.clone())));
+        let images: Vec<serde_json::Value> =
+            serde_json::from_str(&images.replace("HOME", &home)).expect("images");
+        let tools: Arc<dyn Tools> = Arc::new(Fake(move |ask: &Ask| {
+            let [.., format, path] = ask.args.as_slice() else { panic!("{ask:?}") };
+            let image = images.iter().find(|image| image["filename"] == **path).unwrap_or(&images[0]);
+            assert_eq!(image["format"], **format, "{path}");
+            Ok(image.to_string())
+        }));
         let mut storage = plan(&tools, &domain, &home, "/ds/101/7", Duration::from_secs(1)).await?;
         for disk in &mut storage.disks {
             disk.before = disk.before.replace(&home, "HOME");
@@ -272,8 +308,7 @@ mod tests {
         Ok(storage)
     }
 
-    const DISK: &str =
-        "<disk type='file' device='disk'><source file='HOME/disk.0.snap/1'/><target dev='vda'/></disk>";
+    const DISK: &str = "<disk type='file' device='disk'><driver type='qcow2'/><source file='HOME/disk.0.snap/1'/><target dev='vda'/></disk>";
     const CHAIN: &str = r#"[{"virtual-size": 4194304, "filename": "HOME/disk.0.snap/1", "cluster-size": 65536, "format": "qcow2", "actual-size": 4096, "backing-filename": "HOME/disk.0.snap/0"},
         {"virtual-size": 4194304, "filename": "HOME/disk.0.snap/0", "format": "raw"}]"#;
 
@@ -364,7 +399,8 @@ mod tests {
 
     #[tokio::test]
     async fn snapshots_inside_an_image_come_with_a_copy_of_it() {
-        let disk = "<disk type='file'><source file='HOME/disk.1'/><target dev='vda'/></disk>";
+        let disk =
+            "<disk type='file'><driver type='qcow2'/><source file='HOME/disk.1'/><target dev='vda'/></disk>";
         let image = r#"[{"virtual-size": 512, "filename": "x", "format": "qcow2", "snapshots": [{"name": "snap-0"}]}]"#;
         let storage = planned(disk, layers, image).await.expect("a plan");
         let only = Request::OnlySnapshots { path: "/ds/101/7/disk.1".into(), backing: None };
@@ -373,11 +409,90 @@ mod tests {
 
     #[tokio::test]
     async fn what_can_t_be_copied_is_refused_by_name() {
-        let disk = "<disk type='file'><source file='HOME/disk.1'/><target dev='vda'/></disk>";
+        let disk =
+            "<disk type='file'><driver type='qcow2'/><source file='HOME/disk.1'/><target dev='vda'/></disk>";
         let image = r#"[{"virtual-size": 512, "filename": "x", "format": "qcow2", "encrypted": true}]"#;
         let why = planned(disk, layers, image).await.expect_err("refused");
         assert!(why.contains("vda") && why.contains("encrypted"), "{why}");
         let gone = "<disk type='file'><source file='HOME/disk.9'/><target dev='vdc'/></disk>";
         assert!(planned(gone, layers, image).await.expect_err("refused").contains("disk vdc"));
+    }
+
+    #[tokio::test]
+    async fn a_link_to_a_volume_needs_its_name_and_not_the_device_behind_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (device, volume) = (folder.path().join("dm-7"), folder.path().join("lv-one-7-0"));
+        fs::write(&device, "").expect("a file");
+        symlink(&device, &volume).expect("a link");
+        let disk = "<disk type='block'><source dev='HOME/disk.0'/><target dev='vda'/></disk>";
+        let link = |at: &Path| symlink(&volume, at.join("disk.0")).expect("a link");
+        let storage = planned(disk, link, "[{}]").await.expect("a plan");
+        assert_eq!(storage.need, [volume.display().to_string()]);
+    }
+
+    #[test]
+    fn formats_are_those_that_libvirt_says() {
+        // As virsh dumpxml of libvirt 9.0 prints them.
+        let disk = "<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='/a/2'/><backingStore type='file'>\
+            <format type='qcow2'/><source file='/a/1'/><backingStore type='file'><format type='raw'/><source file='/a/0'/><backingStore/>\
+            </backingStore></backingStore><target dev='vda'/></disk>";
+        let disk = Document::parse(disk).expect("a disk");
+        assert_eq!(formats(disk.root()), ["qcow2", "qcow2", "raw"]);
+        let bare = Document::parse("<disk><source file='/a'/></disk>").expect("a disk");
+        assert_eq!(formats(bare.root()), ["raw"], "libvirt's own default");
+    }
+
+    /// The real qemu-img, and a raw disk whose guest made it look like a chain to a file of the host.
+    #[tokio::test]
+    async fn what_a_guest_writes_into_a_raw_disk_is_not_believed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = fs::canonicalize(folder.path()).expect("a folder");
+        let (secret, disk) = (at.join("secret"), at.join("disk.0"));
+        fs::write(&secret, vec![1; 1 << 20]).expect("a file");
+        let made = std::process::Command::new("qemu-img")
+            .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
+            .args([&secret, &disk])
+            .status();
+        if made.is_err() {
+            return; // no qemu-img here
+        }
+        let tools: Arc<dyn Tools> = Arc::new(crate::node::tools::Real::default());
+        let planned = async |kind: &str| {
+            let domain = format!(
+                "<domain><devices><disk type='file' device='disk'><driver name='qemu' type='{kind}'/><source file='{}'/>\
+                 <target dev='vda'/></disk></devices></domain>",
+                disk.display()
+            );
+            let domain = Document::parse(domain).expect("a domain");
+            plan(&tools, &domain, &at.display().to_string(), "/ds/0/7", Duration::from_secs(20))
+                .await
+                .expect("a plan")
+        };
+        let raw = planned("raw").await;
+        assert_eq!((raw.disks[0].format.as_str(), raw.disks[0].layered), ("raw", false));
+        let qcow2 = planned("qcow2").await;
+        assert_eq!((qcow2.disks[0].format.as_str(), qcow2.disks[0].layered), ("qcow2", true));
+    }
+
+    /// /datastores -> /srv: OpenNebula names the one, the kernel resolves to the other, and layers may name either.
+    #[tokio::test]
+    async fn a_location_that_is_a_link_is_moved_by_both_of_its_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let real = fs::canonicalize(folder.path()).expect("a folder").join("srv");
+        let linked = real.with_file_name("datastores");
+        fs::create_dir_all(real.join("0/7")).expect("a folder");
+        symlink(&real, &linked).expect("a link");
+        for (name, target) in [("a", &linked), ("b", &real)] {
+            symlink(target.join("0/7/disk.0.snap/1"), real.join("0/7").join(name)).expect("a link");
+        }
+        let tools: Arc<dyn Tools> = Arc::new(Fake(|_: &Ask| Err((1, "not asked".to_owned()))));
+        let domain = Document::parse("<domain/>").expect("a domain");
+        let from = format!("{}/", linked.join("0//7").display());
+        let storage = plan(&tools, &domain, &from, "/ds/1/7", Duration::from_secs(1)).await.expect("a plan");
+        for (request, _) in &storage.requests {
+            let Request::Link { to, .. } = request else { panic!("{request:?}") };
+            assert_eq!(to, "/ds/1/7/disk.0.snap/1");
+        }
+        assert_eq!(storage.requests.len(), 2);
     }
 }

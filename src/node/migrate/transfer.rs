@@ -367,7 +367,8 @@ mod tests {
     #[test]
     fn options_of_the_storage_are_not_said_twice_either() {
         let all = &[("MIGRATE_OPTIONS", "--persistent --copy-storage-all --xml=mine --auto-converge")];
-        let more = ["--persistent", "--copy-storage-all", "--xml", "/x", "--migrate-disks", "vda"].map(str::to_owned);
+        let more = ["--persistent", "--copy-storage-all", "--xml", "/x", "--migrate-disks", "vda"]
+            .map(str::to_owned);
         let args = arguments(&settings(all), UUID, "qemu+tcp://b/system", None, false, &more);
         assert_eq!(
             args[5..].join(" "),
