@@ -113,20 +113,18 @@ fn run(id: u32, storage: Storage, options: &str, faults: &[Fault], rounds: usize
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What is done at a time limit, and where the guest is then.
+/// What is done at a time limit, and where the guest is then. Abort comes last: under software emulation QEMU 7.2 now and then
+/// breaks a guest that is slowed after a migration of it was aborted; [`control`] shows that with virsh alone. (KVM has a
+/// dirty log of its own; there it was not tried.)
 const POLICIES: [(&str, &str); 4] =
-    [("abort", "source"), ("slow", "target"), ("suspend", "target"), ("postcopy", "target")];
+    [("slow", "target"), ("suspend", "target"), ("postcopy", "target"), ("abort", "source")];
 /// Seconds of a time limit in the first pass over the memory, which takes some 12.
 const LIMITS: [(Phase, u32); 3] = [(Phase::Early, 2), (Phase::Middle, 7), (Phase::Late, 14)];
 
-/// What a guest's kernel says at its end. Seen twice in a guest that was slowed for long under software emulation, never with
-/// another policy. That QEMU loses pages then (its dirty log against its translated code, which KVM does not have) is a
-/// guess: [`control`] asks whether it also happens by `virsh migrate` alone. Such a row counts as neither good nor
-/// lost.
-const PANIC: &str = "Kernel panic";
-const PANICKED: &str = "the guest's kernel panicked";
+/// What a kernel says when it finds its memory spoilt.
+const BROKEN: [&str; 3] = ["Kernel panic", "invalid opcode", "general protection fault"];
 
-/// The same guest, slowed, by `virsh migrate` alone: whether it survives that.
+/// The same guest, slowed, by `virsh migrate` alone: what becomes of it.
 fn control(trial: &mut Trial) -> &'static str {
     let guest = &mut trial.guest;
     let target = guest.other();
@@ -152,7 +150,7 @@ fn control(trial: &mut Trial) -> &'static str {
     guest.arrived(&leaving);
     match guest.beats(Duration::from_secs(60)) {
         Ok(_) => "the guest goes on",
-        Err(_) if guest.console().contains(PANIC) => PANICKED,
+        Err(_) if BROKEN.iter().any(|words| guest.console().contains(words)) => "the guest's kernel broke",
         Err(_) => "the guest does not go on",
     }
 }
@@ -179,10 +177,7 @@ fn limited(trial: &mut Trial, seconds: u32, policy: &str, end: &str) -> Result<(
         return Err(said("the time limit was not told".to_owned()));
     }
     guest.runs_here_alone().map_err(&said)?;
-    guest.beats(Duration::from_secs(60)).map_err(|why| {
-        let why = if guest.console().contains(PANIC) { format!("{PANICKED}; {why}") } else { why };
-        said(format!("{why}:\n{}", guest.console()))
-    })?;
+    guest.beats(Duration::from_secs(60)).map_err(|why| said(format!("{why}:\n{}", guest.console())))?;
     Ok((reply.status.clone(), reply.at.duration_since(leaving.at)))
 }
 
@@ -200,7 +195,7 @@ fn alone_soak_a_time_limit_with_every_policy() {
         busy::dirties_its_memory(&trial.guest);
         trial
     };
-    let (mut trial, mut wrong, mut panics) = (fresh(), Vec::new(), 0);
+    let (mut trial, mut wrong) = (fresh(), Vec::new());
     for (policy, end) in POLICIES {
         for (phase, seconds) in LIMITS {
             let (name, moment) = (format!("time limit: {policy}"), format!("{phase:?}, {seconds} s"));
@@ -211,14 +206,9 @@ fn alone_soak_a_time_limit_with_every_policy() {
                 }
                 Err(why) => {
                     let first = why.lines().next().unwrap_or_default().to_owned();
-                    let emulation = policy == "slow" && why.starts_with(PANICKED);
-                    let verdict = if emulation { "unexplained" } else { "WRONG" };
-                    table.row(&["Shared", &name, &moment, "?", "?", "", &format!("{verdict}: {first}")]);
-                    if emulation {
-                        panics += 1;
-                    } else {
-                        wrong.push(format!("{name}, {moment}: {why}"));
-                    }
+                    let verdict = format!("WRONG: {first}");
+                    table.row(&["Shared", &name, &moment, "?", "?", "", &verdict]);
+                    wrong.push(format!("{name}, {moment}: {why}"));
                     drop(trial);
                     trial = fresh();
                 }
@@ -227,13 +217,11 @@ fn alone_soak_a_time_limit_with_every_policy() {
     }
     for number in ["1", "2"] {
         let said = control(&mut trial);
-        table.row(&["Shared", "none: virsh migrate --auto-converge alone", number, "", "", "", said]);
+        table.row(&["Shared", "none: aborted before, then slowed by virsh alone", number, "", "", "", said]);
         if said != "the guest goes on" {
-            drop(trial);
-            trial = fresh();
+            break;
         }
     }
-    assert!(panics < LIMITS.len(), "no slowed guest survived its migration");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

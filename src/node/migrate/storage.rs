@@ -449,19 +449,18 @@ mod tests {
         let at = fs::canonicalize(folder.path()).expect("a folder");
         let (secret, disk) = (at.join("secret"), at.join("disk.0"));
         fs::write(&secret, vec![1; 1 << 20]).expect("a file");
-        let made = std::process::Command::new("qemu-img")
-            .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
-            .args([&secret, &disk])
-            .status();
-        if made.is_err() {
+        let tools: Arc<dyn Tools> = Arc::new(crate::node::tools::Real::default());
+        let (secret, disk) = (secret.display().to_string(), disk.display().to_string());
+        let limit = Duration::from_secs(20);
+        let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", &secret, &disk];
+        if tools.ask(Ask::new("qemu-img", create, limit)).await.is_err() {
             return; // no qemu-img here
         }
-        let tools: Arc<dyn Tools> = Arc::new(crate::node::tools::Real::default());
         let planned = async |kind: &str| {
             let domain = format!(
                 "<domain><devices><disk type='file' device='disk'><driver name='qemu' type='{kind}'/><source file='{}'/>\
                  <target dev='vda'/></disk></devices></domain>",
-                disk.display()
+                disk
             );
             let domain = Document::parse(domain).expect("a domain");
             plan(&tools, &domain, &at.display().to_string(), "/ds/0/7", Duration::from_secs(20))
