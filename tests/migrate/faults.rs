@@ -121,6 +121,7 @@ impl Trial {
         let target = self.guest.other();
         let source = self.guest.host.clone();
         let before = self.guest.files(&source);
+        let there_before = self.guest.files(target);
         self.guest.features = vec![("MIGRATE_BANDWIDTH".into(), "5".into())];
         let full = (fault == Fault::DiskFull).then(|| Small::new(&self.guest, target));
         let leaving = self.guest.leave(&mut self.driver, target);
@@ -136,6 +137,9 @@ impl Trial {
             self.snapshots_again();
         }
         self.check(&reply, &leaving, &before)?;
+        if self.guest.storage == Storage::Local && self.guest.host != target {
+            self.left_nothing(target, &there_before)?;
+        }
         let host = self.guest.host.clone();
         if let Some(full) = full.as_ref().filter(|_| host == target) {
             // it lives in the small file system now, which is to go
@@ -348,6 +352,17 @@ impl Trial {
             }
         }
         Ok(())
+    }
+
+    /// On `target` the VM's folder has nothing that was not there before.
+    fn left_nothing(&self, target: &str, before: &BTreeMap<String, u64>) -> Result<(), String> {
+        let left = || -> Vec<String> {
+            self.guest.files(target).into_keys().filter(|name| !before.contains_key(name)).collect()
+        };
+        match wait_for(Duration::from_secs(60), || left().is_empty().then_some(())) {
+            Some(()) => Ok(()),
+            None => Err(format!("left on {target}: {:?}\n{}", left(), self.driver.conversation.text())),
+        }
     }
 }
 

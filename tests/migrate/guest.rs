@@ -312,6 +312,20 @@ impl Guest {
         assert!(reply.succeeded(), "{}\n{}", reply.raw, driver.conversation.text());
     }
 
+    /// Goes back to a snapshot, by the driver's action.
+    pub fn revert(&self, driver: &mut Driver, number: u32) {
+        let name = format!("snap-{number}");
+        let snapshot = [
+            cdata("SNAPSHOT_ID", &number.to_string()),
+            cdata("ACTIVE", "YES"),
+            cdata("HYPERVISOR_ID", &name),
+        ];
+        let template = format!("{}<SNAPSHOT>{}</SNAPSHOT>", self.template(), snapshot.concat());
+        let document = Document { template, ..self.document() };
+        let reply = driver.ask("SNAPSHOTREVERT", self.id, &document.payload(), ACTION);
+        assert!(reply.succeeded(), "{}\n{}", reply.raw, driver.conversation.text());
+    }
+
     /// Names of the snapshots that libvirt knows where the guest is.
     pub fn snapshots(&self) -> Vec<String> {
         let names = bed::virsh(&self.host, &["snapshot-list", "--name", "--topological", &self.domain()]);
@@ -388,10 +402,18 @@ impl Guest {
     /// # Errors
     /// What shows that it is not the same guest that kept running.
     pub fn beats(&self, limit: Duration) -> Result<Heartbeat, String> {
+        self.ticks(limit)?;
+        heartbeat(&self.console())
+    }
+
+    /// Waits for two new ticks, whatever came before.
+    ///
+    /// # Errors
+    /// None come.
+    pub fn ticks(&self, limit: Duration) -> Result<(), String> {
         let before = self.console().matches("TICK ").count();
         let goes_on = || (self.console().matches("TICK ").count() >= before + 2).then_some(());
-        wait_for(limit, goes_on).ok_or_else(|| format!("the guest does not go on on {}", self.host))?;
-        heartbeat(&self.console())
+        wait_for(limit, goes_on).ok_or_else(|| format!("the guest does not go on on {}", self.host))
     }
 
     /// The same; panics with what is wrong.

@@ -28,6 +28,11 @@ fn there_and_back(protocol: &str, storage: Storage, id: u32, rounds: usize) {
         assert_eq!(guest.files("node2"), [].into(), "what was left behind is gone");
     }
     assert_eq!(driver.conversation.replies("MIGRATE", id), 2 * rounds, "one reply each");
+    // The snapshots that went along are good for something.
+    for number in [1, 0] {
+        guest.revert(&mut driver, number);
+        guest.ticks(crate::guest::BOOT).unwrap_or_else(|why| panic!("snap-{number}: {why}"));
+    }
 }
 
 #[test]
@@ -59,8 +64,8 @@ fn over_tcp_with_local_storage() {
 fn soak_there_and_back_every_way() {
     for (id, protocol, storage, rounds) in [
         (7104, "qemu+ssh", Storage::Shared, 10),
-        (7105, "qemu+ssh", Storage::Local, 5),
-        (7106, "qemu+tcp", Storage::Local, 5),
+        (7105, "qemu+ssh", Storage::Local, 10),
+        (7106, "qemu+tcp", Storage::Local, 10),
     ] {
         there_and_back(protocol, storage, id, rounds);
     }
