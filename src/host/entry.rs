@@ -97,7 +97,11 @@ impl Entry {
             && let Some(connection) = &first.connection
             && connection.is_usable().await
         {
-            return Ok(connection.clone());
+            let connection = connection.clone();
+            drop(first);
+            // It may have been taken for unreachable before.
+            watch.turn.ready(&self.name).await;
+            return Ok(connection);
         }
         watch.turn.waiting(&self.name);
         let opened = self.open_first(arrived).await;

@@ -19,6 +19,6 @@ pub mod stdin;
 pub mod supervise;
 
 pub use job::{
-    AlwaysMyTurn, Ending, HostName, Job, LineFn, Outcome, Place, Program, Purpose, Runner, Turn, Watch,
+    AlwaysMyTurn, Boxed, Ending, HostName, Job, LineFn, Outcome, Place, Program, Purpose, Runner, Turn, Watch,
 };
 pub use pool::{Pool, PoolError, PoolOptions, Seen};

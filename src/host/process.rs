@@ -178,6 +178,10 @@ impl StartError {
     pub(crate) fn new(start: &Start, source: io::Error) -> Self {
         let program = start.program.to_string_lossy().into_owned();
         match source.kind() {
+            io::ErrorKind::NotFound if program.contains('/') && Path::new(&start.program).is_file() => {
+                let source = io::Error::other("the interpreter that its first line names is not there");
+                Self::System { program, source }
+            }
             io::ErrorKind::NotFound if start.dir.as_deref().is_none_or(Path::is_dir) => {
                 Self::NotFound { program }
             }

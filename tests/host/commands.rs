@@ -1,5 +1,7 @@
 //! What holds for a command however it gets to its place.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use kvmad::host::{Ending, Job, Program, Runner};
@@ -170,6 +172,15 @@ async fn a_program_that_is_not_there_is_not_started_and_named() {
             let Ending::NotStarted(text) = &outcome.ending else { panic!("{way:?}: {:?}", outcome.ending) };
             assert!(text.contains(program), "{way:?}: {text}");
         }
+        let script = server.path("no-interpreter");
+        fs::write(&script, "#!/nonexistent/ruby\n").unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let outcome = go(&pool, way, Job::new(Program::Path(script.display().to_string()))).await;
+        if way == Way::Helper {
+            let Ending::NotStarted(text) = &outcome.ending else { panic!("{way:?}: {:?}", outcome.ending) };
+            assert!(text.contains("no-interpreter") && text.contains("interpreter that"), "{way:?}: {text}");
+        }
+        assert!(!outcome.succeeded(), "{way:?}");
         let outcome = go(&pool, way, Job::new(Program::Script("../../bin/sh".into()))).await;
         assert!(matches!(outcome.ending, Ending::NotStarted(_)), "{way:?}");
         let mut job = sh("exit 0");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use kvmad::host::{Ending, HostName, Place, Pool, Purpose, Runner, Watch};
+use kvmad::host::{Boxed, Ending, HostName, Place, Pool, Purpose, Runner, Turn, Watch};
 
 use crate::server::{Oddities, SHARED, Server, Way, assert_exit, go, kill, place, running, sh, until, watch};
 
@@ -256,6 +256,46 @@ async fn a_helper_that_is_killed_leaves_orphans_that_the_next_one_ends_and_tells
     let files: Vec<_> = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(files.len(), 1, "that of the helper that is gone went away");
     assert_eq!(fs::read_to_string(&files[0]).unwrap().trim(), "", "no record is left");
+}
+
+/// Told whether its host answers.
+#[derive(Default)]
+struct Heard(std::sync::Mutex<Vec<&'static str>>);
+
+impl Turn for Heard {
+    fn waiting(&self, _host: &HostName) {}
+
+    fn ready<'a>(&'a self, _host: &'a HostName) -> Boxed<'a, ()> {
+        self.0.lock().unwrap().push("answers");
+        Box::pin(std::future::ready(()))
+    }
+
+    fn unreachable(&self, _host: &HostName) {
+        self.0.lock().unwrap().push("silent");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_counts_as_silent_only_until_its_connection_works() {
+    let server = Server::start();
+    server.install();
+    let pool = std::sync::Arc::new(server.pool(Way::Helper));
+    let heard = std::sync::Arc::new(Heard::default());
+    let go = |script: &'static str| {
+        let watch = Watch { turn: heard.clone(), ..Watch::nothing() };
+        let pool = pool.clone();
+        async move { pool.run(&place(Way::Helper), sh(script), watch).await }
+    };
+    let job = tokio::spawn(go("sleep 30.509; :"));
+    until("it runs", 20, || running("30.509").len() >= 2).await;
+    let helper: Vec<u32> = running(server.path("state").to_str().unwrap());
+    helper.into_iter().for_each(|pid| kill(pid, 9));
+    assert!(matches!(job.await.unwrap().ending, Ending::Lost(_)));
+    assert!(!heard.0.lock().unwrap().contains(&"silent"), "its ssh still works");
+    assert_exit(&go("exit 0").await, 0, "next");
+    heard.0.lock().unwrap().push("silent");
+    assert_exit(&go("exit 0").await, 0, "on the same connection");
+    assert_eq!(heard.0.lock().unwrap().last(), Some(&"answers"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -90,7 +90,10 @@ impl Inner {
                 Ok(()) => self.once(&at, &connection, wanted, output).await,
             };
         }
-        if let Ran::Lost(_) | Ran::Silent(_) = &ran {
+        // A helper or an ssh of its own that went is no word about the host.
+        if let Ran::Lost(_) | Ran::Silent(_) = &ran
+            && !connection.is_usable().await
+        {
             watch.turn.unreachable(&at.entry.name);
         }
         if at.job.purpose == Purpose::RollBack {

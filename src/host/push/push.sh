@@ -84,12 +84,15 @@ swap_by_renaming() {
     mv -T -- "$aside" "$stage"
 }
 
-# What a push that was killed left behind. Nobody else pushes: we hold the lock.
+# What a push of ours that was killed left behind. Nobody else pushes: we hold the lock. What is another user's is not ours to
+# take, and keeps nothing up.
 clear_stages() {
     local parent=$1 name=$2
     local one
     for one in "$parent/.$name".kvmad-stage.*; do
-        if [ -d "$one" ] && [ ! -d "$parent/$name" ] && [ "${one%.old}" != "$one" ]; then
+        if [ ! -O "$one" ]; then
+            continue
+        elif [ -d "$one" ] && [ ! -d "$parent/$name" ] && [ "${one%.old}" != "$one" ]; then
             # It died between the two renames: these are the remotes.
             mv -T -- "$one" "$parent/$name"
         elif [ -e "$one" ]; then
