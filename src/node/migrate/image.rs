@@ -42,10 +42,10 @@ const LAYERS: usize = 256;
 /// The image at `path` and all that it builds on, itself first. It may be in use. `formats` are those that libvirt opened
 /// them with, in that order: an image is never asked for its own format, because what a raw one begins with is the guest's to
 /// write, and it could look like a chain to files of the host. Below what `formats` tells, that which is written down in the layer above
-/// counts, else raw.
+/// counts. The first one is raw when nothing is told.
 ///
 /// # Errors
-/// Why `qemu-img` can't tell.
+/// Why `qemu-img` can't tell; a backing file whose format nobody tells.
 pub async fn chain(
     tools: &Arc<dyn Tools>,
     path: &str,
@@ -55,7 +55,17 @@ pub async fn chain(
     let mut images: Vec<Image> = Vec::new();
     let mut next = Some((path.to_owned(), None));
     while let Some((path, noted)) = next {
-        let format = formats.get(images.len()).cloned().or(noted).unwrap_or_else(|| "raw".to_owned());
+        let format = match (formats.get(images.len()).cloned().or(noted), images.last()) {
+            (Some(format), _) => format,
+            (None, None) => "raw".to_owned(),
+            (None, Some(above)) => {
+                return Err(format!(
+                    "{}: neither libvirt nor the image tells the format of its backing file {path}; write it down with the VM off: \
+                     qemu-img rebase -u -b {path} -F FORMAT {}",
+                    above.filename, above.filename
+                ));
+            }
+        };
         let args = ["info", "--force-share", "--output=json", "-f", &format, &path];
         let text = tools.ask(Ask::new("qemu-img", args, limit)).await?.good("qemu-img info", limit)?;
         let image: Image =
@@ -77,12 +87,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_chain_is_read_layer_by_layer_each_in_its_own_format() {
-        // From qemu-img 7.2.
+        // In the form of qemu-img 7.2.
         let texts = [
             (
                 "qcow2 /a/disk.0.snap/1",
                 r#"{"virtual-size": 4194304, "filename": "/a/disk.0.snap/1", "cluster-size": 65536, "format": "qcow2", "actual-size": 200704,
-          "format-specific": {"type": "qcow2", "data": {"compat": "1.1"}}, "full-backing-filename": "/a/disk.0.snap/0", "backing-filename": "0", "dirty-flag": false,
+          "format-specific": {"type": "qcow2", "data": {"compat": "1.1"}}, "full-backing-filename": "/a/disk.0.snap/0", "backing-filename": "0", "backing-filename-format": "raw", "dirty-flag": false,
           "snapshots": [{"vm-clock-nsec": 0, "name": "snap-0", "date-sec": 1, "date-nsec": 0, "vm-clock-sec": 0, "id": "1", "vm-state-size": 0}]}"#,
             ),
             (
@@ -101,5 +111,16 @@ mod tests {
         assert_eq!(images[0].backing_filename.as_deref(), Some("0"));
         assert_eq!((images[0].snapshots.len(), images[0].cluster_size), (1, Some(65536)));
         assert_eq!((images[1].format.as_str(), images[1].backing_filename.is_none()), ("raw", true));
+    }
+
+    #[tokio::test]
+    async fn a_backing_file_of_unknown_format_is_not_opened() {
+        let tools: Arc<dyn Tools> = Arc::new(Fake(|ask: &Ask| {
+            assert!(ask.args.ends_with(&["qcow2".to_owned(), "/a/1".to_owned()]), "{ask:?}");
+            Ok(r#"{"virtual-size": 512, "filename": "/a/1", "format": "qcow2", "full-backing-filename": "/a/0", "backing-filename": "0"}"#.to_owned())
+        }));
+        let limit = Duration::from_secs(5);
+        let why = chain(&tools, "/a/1", &["qcow2".to_owned()], limit).await.expect_err("refused");
+        assert!(why.contains("/a/0") && why.contains("-F FORMAT"), "{why}");
     }
 }

@@ -309,7 +309,7 @@ mod tests {
     }
 
     const DISK: &str = "<disk type='file' device='disk'><driver type='qcow2'/><source file='HOME/disk.0.snap/1'/><target dev='vda'/></disk>";
-    const CHAIN: &str = r#"[{"virtual-size": 4194304, "filename": "HOME/disk.0.snap/1", "cluster-size": 65536, "format": "qcow2", "actual-size": 4096, "backing-filename": "HOME/disk.0.snap/0"},
+    const CHAIN: &str = r#"[{"virtual-size": 4194304, "filename": "HOME/disk.0.snap/1", "cluster-size": 65536, "format": "qcow2", "actual-size": 4096, "backing-filename": "HOME/disk.0.snap/0", "backing-filename-format": "raw"},
         {"virtual-size": 4194304, "filename": "HOME/disk.0.snap/0", "format": "raw"}]"#;
 
     fn layers(at: &Path) {
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn formats_are_those_that_libvirt_says() {
-        // As virsh dumpxml of libvirt 9.0 prints them.
+        // The elements of libvirt's documentation of the domain format (driver, backingStore).
         let disk = "<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='/a/2'/><backingStore type='file'>\
             <format type='qcow2'/><source file='/a/1'/><backingStore type='file'><format type='raw'/><source file='/a/0'/><backingStore/>\
             </backingStore></backingStore><target dev='vda'/></disk>";
