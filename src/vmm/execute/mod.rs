@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::host::job::Runner;
@@ -124,6 +125,7 @@ impl Executor {
             output: HashMap::new(),
             deploy_id: None,
             keep_data: None,
+            ran_before: AtomicBool::new(false),
         };
         match run.forward().await {
             Ok(()) => run.success(),
@@ -144,6 +146,8 @@ struct Run<'a> {
     deploy_id: Option<String>,
     /// Why no data may be deleted.
     keep_data: Option<String>,
+    /// `deploy` found the VM running: neither it nor its network is ours to take away.
+    ran_before: AtomicBool,
 }
 
 /// Why a run stopped.
@@ -227,7 +231,7 @@ impl<'a> Run<'a> {
             self.deploy_id = Some(output.clone());
         }
         self.output.insert(&step.name, output);
-        if step.commits {
+        if step.commits || self.ran_before.load(Ordering::Relaxed) {
             self.done.clear();
         } else {
             self.done.push(step);

@@ -1,5 +1,6 @@
 //! One step: its calls in order, again where `-r` says so.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -15,6 +16,13 @@ use super::{Event, Run};
 /// Exit status of a script that can't tell whether it took effect, as `migrate` when it reaches one host only. The
 /// front-end may reach both.
 const NOT_KNOWN: i32 = 75;
+
+/// What `deploy` of ours writes to its stderr when there was nothing for it to start.
+const RAN_BEFORE: &[u8] = b" already runs on host ";
+
+fn says(stderr: &[u8], words: &[u8]) -> bool {
+    stderr.windows(words.len()).any(|window| window == words)
+}
 
 /// Why a step is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +137,9 @@ impl<'a> Run<'a> {
         let watch = script::watch(self.context, manner.cancel.clone());
         let outcome = self.executor.runner.run(&call.place, job, watch).await;
         if outcome.succeeded() {
+            if step.name == "deploy" && says(&outcome.stderr, RAN_BEFORE) {
+                self.ran_before.store(true, Ordering::Relaxed);
+            }
             return Ok(String::from_utf8_lossy(&outcome.stdout).trim().to_owned());
         }
         self.log_command(&outcome, &call.place, step.retried, &line);
