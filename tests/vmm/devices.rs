@@ -178,6 +178,28 @@ async fn a_cancelled_action_ends_its_step_and_rolls_back() {
 }
 
 #[tokio::test]
+async fn a_cancel_behind_a_finished_backup_comes_too_late() {
+    let log = Logged::default();
+    let context = log.context();
+    let cancel = context.cancel.clone();
+    let fake = Fake::new(move |line, _| match line {
+        // It is cancelled while the backup's last words are read.
+        _ if line.contains("datastore/") => {
+            cancel.cancel();
+            good("abcd 1024 raw\n")
+        }
+        _ => good(""),
+    });
+    let dir = front_end();
+    let executor = Executor::new(fake.clone(), dir.path().to_owned(), Limits::default());
+    let Answer::Success(info) = executor.run(&planned(56, |text| text), &context).await else {
+        panic!("the backup is there")
+    };
+    assert_eq!(info, "abcd 1024 raw");
+    assert!(fake.lines().last().expect("a step").contains("/postbackup"), "{:?}", fake.lines());
+}
+
+#[tokio::test]
 async fn an_action_that_was_cancelled_before_it_began_runs_nothing() {
     let fake = Fake::new(|_, _| good(""));
     let context = Logged::default().context();

@@ -125,6 +125,7 @@ impl Executor {
             output: HashMap::new(),
             deploy_id: None,
             keep_data: None,
+            committed: false,
             ran_before: AtomicBool::new(false),
         };
         match run.forward().await {
@@ -146,6 +147,8 @@ struct Run<'a> {
     deploy_id: Option<String>,
     /// Why no data may be deleted.
     keep_data: Option<String>,
+    /// A step was done behind which there is no way back: what follows belongs to it, and a cancel comes too late.
+    committed: bool,
     /// `deploy` found the VM running: neither it nor its network is ours to take away.
     ran_before: AtomicBool,
 }
@@ -164,7 +167,7 @@ impl<'a> Run<'a> {
 
     async fn forward(&mut self) -> Result<(), Stop<'a>> {
         for step in &self.plan.steps {
-            if self.context.cancel.is_cancelled() {
+            if self.context.cancel.is_cancelled() && !self.committed {
                 return Err(Stop { step: None, failed: Failed::cancelled() });
             }
             if let Some(why) = self.keep_data.as_ref().filter(|_| step.deletes) {
@@ -178,7 +181,7 @@ impl<'a> Run<'a> {
                 }
                 Err(failed) => failed,
             };
-            if step.on_failure == OnFailure::Stop || failed.cancelled {
+            if step.on_failure == OnFailure::Stop || (failed.cancelled && !self.committed) {
                 return Err(Stop { step: Some(step), failed });
             }
             self.log_failed(step, &failed.text);
@@ -231,6 +234,7 @@ impl<'a> Run<'a> {
             self.deploy_id = Some(output.clone());
         }
         self.output.insert(&step.name, output);
+        self.committed |= step.commits;
         if step.commits || self.ran_before.load(Ordering::Relaxed) {
             self.done.clear();
         } else {

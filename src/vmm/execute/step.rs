@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
             purpose: Purpose::Action,
             limit: limits.step,
             grace: limits.grace,
-            cancel: self.context.cancel.clone(),
+            cancel: if self.committed { CancellationToken::new() } else { self.context.cancel.clone() },
             retries: if step.retried { limits.retries } else { 0 },
             asks: false,
         };
