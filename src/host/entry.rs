@@ -49,6 +49,9 @@ struct Used {
 /// A job that uses the host; its connections are not idle while it lives.
 pub(super) struct Using(Arc<Entry>);
 
+/// Who waits for a place among the connections asks so often for one that is idle.
+const ASKED_AGAIN: Duration = Duration::from_millis(300);
+
 impl Drop for Using {
     fn drop(&mut self) {
         let mut used = self.0.used();
@@ -152,9 +155,17 @@ impl Entry {
         if let Ok(permit) = self.common.places.clone().try_acquire_owned() {
             return permit;
         }
-        self.common.wanted.notify_one();
-        // The semaphore is never closed.
-        self.common.places.clone().acquire_owned().await.expect("the places are never closed")
+        let place = self.common.places.clone().acquire_owned();
+        tokio::pin!(place);
+        loop {
+            // One idle connection goes for each word. Those that come to be idle later must hear of it, too.
+            self.common.wanted.notify_one();
+            tokio::select! {
+                // The semaphore is never closed.
+                permit = &mut place => return permit.expect("the places are never closed"),
+                () = tokio::time::sleep(ASKED_AGAIN) => {}
+            }
+        }
     }
 
     /// A channel for one command of the fallback: on `first` or further connections, or when one is free.

@@ -202,6 +202,27 @@ async fn more_hosts_than_connections_are_served_by_closing_idle_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn hosts_that_wait_together_for_a_connection_all_get_one() {
+    let server = Server::start();
+    server.install();
+    let mut options = server.options(Way::Helper);
+    options.host.connections = 2;
+    let pool = std::sync::Arc::new(Pool::new(options).unwrap());
+    let jobs: Vec<_> = (0..6)
+        .map(|number| {
+            let (pool, name) = (pool.clone(), HostName::new(format!("node{number}")).unwrap());
+            let place = Place::Host { name, agent: false };
+            tokio::spawn(async move { pool.run(&place, sh("sleep 0.2"), Watch::nothing()).await })
+        })
+        .collect();
+    // An idle connection is closed by itself after 60 s: that is not waited for.
+    for job in jobs {
+        let outcome = tokio::time::timeout(Duration::from_secs(30), job).await.expect("in time").unwrap();
+        assert_exit(&outcome, 0, "one of six at once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_roll_back_has_a_connection_of_its_own() {
     let server = Server::start();
     server.install();
