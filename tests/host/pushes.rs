@@ -61,6 +61,28 @@ async fn the_same_stamp_is_not_pushed_again_and_a_change_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_another_user_left_beside_the_remotes_stays_and_keeps_no_push_up() {
+    let server = Server::start();
+    write_stamp(&server.path("remotes")).unwrap();
+    let pool = server.pool(Way::Helper);
+    assert!(pool.push(&host(), false, &Watch::nothing()).await.is_ok());
+    let stage = |name: &str| {
+        let remotes = server.path("remote");
+        let folder = remotes.with_file_name(format!(
+            ".{}.kvmad-stage.{name}",
+            remotes.file_name().unwrap().to_str().unwrap()
+        ));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("file"), "").unwrap();
+        folder
+    };
+    let (theirs, ours) = (stage("theirs"), stage("ours"));
+    std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).unwrap();
+    assert!(matches!(pool.push(&host(), true, &Watch::nothing()).await, Ok(Pushed::Done { .. })));
+    assert!(theirs.join("file").exists() && !ours.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn foreign_remotes_are_pushed_only_when_a_script_is_missing() {
     for way in SHARED {
         let server = Server::start();

@@ -146,6 +146,23 @@ fn a_backup_that_is_cancelled_is_answered() {
 }
 
 #[test]
+fn what_does_not_end_behind_a_finished_backup_is_ended_by_its_cancel_and_the_backup_is_good() {
+    let front_end = FrontEnd::new();
+    front_end.answer("backup", "echo 'abcd 1024 raw'\n");
+    for script in ["postbackup", "postbackup_live"] {
+        front_end.answer(script, UNTIL_TERM);
+    }
+    let mut program = front_end.start("-p");
+    program.request("BACKUP", "3", &document(&front_end, 57));
+    appears(&front_end.path("began"));
+    program.request("BACKUPCANCEL", "3", &document(&front_end, 58));
+    let mut replies = vec![program.next(), program.next()];
+    replies.sort();
+    assert_eq!(replies, ["BACKUP SUCCESS 3 abcd 1024 raw", "BACKUPCANCEL SUCCESS 3 -"]);
+    assert!(front_end.path("ended").exists());
+}
+
+#[test]
 fn full_pipes_odd_output_signals_and_children_left_behind_do_not_hold_a_reply_up() {
     let front_end = FrontEnd::new();
     let mut program = front_end.start("-p");

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::host::job::HostName;
 use crate::template::xml::Document;
-use crate::vmm::payload;
 
 /// One migration.
 #[derive(Debug)]
@@ -91,7 +93,8 @@ impl Action {
 
 /// The XML of a document that may be base64: so OpenNebula's own driver gives it to a script on the front-end.
 fn plain(text: &str) -> String {
-    let decoded = || String::from_utf8(payload::decode(text).ok()?).ok();
+    let packed = || text.split_ascii_whitespace().collect::<String>();
+    let decoded = || String::from_utf8(STANDARD.decode(packed()).ok()?).ok();
     if text.starts_with('<') { text.to_owned() } else { decoded().unwrap_or_else(|| text.to_owned()) }
 }
 

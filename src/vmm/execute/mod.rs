@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::host::job::Runner;
@@ -126,7 +125,7 @@ impl Executor {
             deploy_id: None,
             keep_data: None,
             committed: false,
-            ran_before: AtomicBool::new(false),
+            ran_before: false,
         };
         match run.forward().await {
             Ok(()) => run.success(),
@@ -150,7 +149,7 @@ struct Run<'a> {
     /// A step was done behind which there is no way back: what follows belongs to it, and a cancel comes too late.
     committed: bool,
     /// `deploy` found the VM running: neither it nor its network is ours to take away.
-    ran_before: AtomicBool,
+    ran_before: bool,
 }
 
 /// Why a run stopped.
@@ -196,7 +195,10 @@ impl<'a> Run<'a> {
     async fn step(&mut self, step: &'a Step) -> Result<String, Failed> {
         self.make_ready(step).await;
         let result = match self.attempt(step).await {
-            Ok(output) => self.judge(step, output),
+            Ok(output) => {
+                self.ran_before |= step.name == "deploy" && text::ran_before(&output);
+                self.judge(step, output)
+            }
             Err(failed) => Err(failed),
         };
         match result {
@@ -235,7 +237,7 @@ impl<'a> Run<'a> {
         }
         self.output.insert(&step.name, output);
         self.committed |= step.commits;
-        if step.commits || self.ran_before.load(Ordering::Relaxed) {
+        if step.commits || self.ran_before {
             self.done.clear();
         } else {
             self.done.push(step);

@@ -1,6 +1,6 @@
 //! One step: its calls in order, again where `-r` says so.
 
-use std::sync::atomic::Ordering;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -17,12 +17,8 @@ use super::{Event, Run};
 /// front-end may reach both.
 const NOT_KNOWN: i32 = 75;
 
-/// What `deploy` of ours writes to its stderr when there was nothing for it to start.
-const RAN_BEFORE: &[u8] = b" already runs on host ";
-
-fn says(stderr: &[u8], words: &[u8]) -> bool {
-    stderr.windows(words.len()).any(|window| window == words)
-}
+/// After a cancel that comes too late (behind a step that commits) what is left gets so long, each.
+const TOO_LATE: Duration = Duration::from_secs(10);
 
 /// Why a step is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +63,7 @@ pub(super) struct Manner {
     pub(super) grace: Duration,
     pub(super) cancel: CancellationToken,
     pub(super) retries: u32,
-    /// Where the VM runs is the question: `poll` of ours is told so.
+    /// Where the VM runs is the question: `poll` and `deploy` of ours are told so.
     pub(super) asks: bool,
 }
 
@@ -75,15 +71,26 @@ impl<'a> Run<'a> {
     /// Runs `step` as part of the action.
     pub(super) async fn attempt(&self, step: &Step) -> Result<String, Failed> {
         let limits = &self.executor.limits;
+        let cancel =
+            if self.committed { CancellationToken::new() } else { self.context.cancel.child_token() };
         let manner = Manner {
             purpose: Purpose::Action,
             limit: limits.step,
             grace: limits.grace,
-            cancel: if self.committed { CancellationToken::new() } else { self.context.cancel.clone() },
+            cancel: cancel.clone(),
             retries: if step.retried { limits.retries } else { 0 },
-            asks: false,
+            asks: step.name == "deploy",
         };
-        self.carry_out(step, &manner).await
+        let too_late = async {
+            self.context.cancel.cancelled().await;
+            tokio::time::sleep(TOO_LATE).await;
+            cancel.cancel();
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            result = self.carry_out(step, &manner) => result,
+            never = too_late => match never {},
+        }
     }
 
     /// Runs `step`; what it printed, trimmed, or why it is not done.
@@ -137,9 +144,6 @@ impl<'a> Run<'a> {
         let watch = script::watch(self.context, manner.cancel.clone());
         let outcome = self.executor.runner.run(&call.place, job, watch).await;
         if outcome.succeeded() {
-            if step.name == "deploy" && says(&outcome.stderr, RAN_BEFORE) {
-                self.ran_before.store(true, Ordering::Relaxed);
-            }
             return Ok(String::from_utf8_lossy(&outcome.stdout).trim().to_owned());
         }
         self.log_command(&outcome, &call.place, step.retried, &line);

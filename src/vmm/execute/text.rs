@@ -17,6 +17,11 @@ pub(crate) fn deploy_id(stdout: &str) -> Result<String, String> {
     }
 }
 
+/// Whether `deploy` of ours says, as it was asked, that the VM ran and there was nothing to start.
+pub(crate) fn ran_before(stdout: &str) -> bool {
+    stdout.lines().any(|line| line.trim() == "RAN=before")
+}
+
 fn is_domain_id(line: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let uuid = line.len() == 36
